@@ -484,7 +484,6 @@ Result<Findings> Play(const Scene& scene) {
                                            .send_buffer_bytes = kSendBuffer,
                                            .receive_buffer_bytes = kReceiveBuffer,
                                            .segment_bytes = scene.segment_bytes,
-                                           .integrity_protected = true,
                                            .hollow = zeros.span()});
   Sampler sampler(simulation, network);
   Stage stage{scene, plan, declared, times, step, zeros, simulation, network, sampler};

@@ -242,7 +242,7 @@ def poseidon(options):
     import poseidon.tensorflow as poseidon
     use_threads()
     poseidon.init(rank=options.rank, workers=options.workers, coordinator=options.addresses[0], port=options.port,
-                  listen=options.addresses[options.rank], token_file=options.token_file, wire="auth",
+                  listen=options.addresses[options.rank], token_file=options.token_file, wire="plain",
                   cores=max(1, os.cpu_count() // options.workers))
     models = {"go": Model(options), "local": Model(options)}
     made = {"go": step_of(models["go"], poseidon.reduce),

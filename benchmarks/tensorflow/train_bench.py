@@ -44,7 +44,7 @@ def parse(arguments):
     parser.add_argument("--addresses", default="127.0.0.1", help="of all workers, with commas")
     parser.add_argument("--port", type=int, default=29500, help="of rank 0 for Poseidon; the next one is the strategy's")
     parser.add_argument("--token-file", help="of the job, for Poseidon")
-    parser.add_argument("--wire", default="auth", help="auth: not encrypted, as gRPC; tls, auto")
+    parser.add_argument("--wire", default="plain", help="plain: not protected, as gRPC; auth, tls, auto")
     parser.add_argument("--threads", type=int, default=1, help="within an op, and one more for ops side by side")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)

@@ -61,7 +61,7 @@ def parse(arguments):
     parser.add_argument("--coordinator", default="127.0.0.1", help="rank 0's address")
     parser.add_argument("--port", type=int, default=29500, help="rank 0's first port; each system takes one")
     parser.add_argument("--token-file", help="of the job, for Poseidon")
-    parser.add_argument("--wire", default="auth", help="auth: not encrypted, as DDP; tls, auto")
+    parser.add_argument("--wire", default="plain", help="plain: not protected, as DDP; auth, tls, auto")
     parser.add_argument("--schemes", help="layer=kv or layer=sfb, ';' between")
     parser.add_argument("--no-factors", action="store_true", help="Poseidon: all gradients whole")
     parser.add_argument("--interface", default="eth0", help="of gloo, beyond loopback")

@@ -114,9 +114,10 @@ typedef struct poseidon_view {
 enum { POSEIDON_WORKER = 0, POSEIDON_SERVER = 1 };
 
 enum {  // how members prove that they belong to the job, and what others can read
-  POSEIDON_WIRE_AUTO = 0,  // AUTH where this member listens on loopback, else TLS
-  POSEIDON_WIRE_TLS = 1,   // TLS 1.3 keyed by the token: authenticated and encrypted
-  POSEIDON_WIRE_AUTH = 2   // both ends prove the token, then plain frames with checksums
+  POSEIDON_WIRE_AUTO = 0,  // PLAIN where this member listens on loopback, else TLS
+  POSEIDON_WIRE_TLS = 1,   // handshake of TLS 1.3 keyed by the token; all that follows is encrypted and authenticated
+  POSEIDON_WIRE_AUTH = 2,  // both ends prove the token; all that follows is authenticated, and can be read by others
+  POSEIDON_WIRE_PLAIN = 3  // both ends prove the token; what follows can be read and changed by others
 };
 
 // Workers of one host combine through its memory before anything crosses the network: never, always,

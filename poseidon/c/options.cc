@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "poseidon/c/structs.h"
+#include "poseidon/session/tcp_session.h"
 
 namespace poseidon::c {
 namespace {
@@ -200,12 +201,13 @@ Result<transport::tcp::Security::Mode> TakeMode(std::int32_t wire, const std::st
       return Mode::kTls;
     case POSEIDON_WIRE_AUTH:
       return Mode::kAuth;
+    case POSEIDON_WIRE_PLAIN:
+      return Mode::kPlain;
     case POSEIDON_WIRE_AUTO:
-      // Traffic that leaves the machine is encrypted unless the user says otherwise (docs/security.md).
-      return listen_host.rfind("127.", 0) == 0 || listen_host == "::1" ? Mode::kAuth : Mode::kTls;
+      return session::ProtectionOf(std::nullopt, listen_host.rfind("127.", 0) == 0 || listen_host == "::1");
     default:
       return InvalidArgument("wire is " + std::to_string(wire) +
-                             ", expected POSEIDON_WIRE_AUTO, _TLS or _AUTH");
+                             ", expected POSEIDON_WIRE_AUTO, _TLS, _AUTH or _PLAIN");
   }
 }
 

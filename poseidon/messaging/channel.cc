@@ -9,8 +9,6 @@ namespace {
 
 // Frames per gathered write: beyond this the kernel's limit on buffers (1024) comes into view.
 constexpr std::size_t kMaxFramesPerWrite = 256;
-// A payload is checked piece by piece as it arrives, while the processor still holds what was copied.
-constexpr std::size_t kCheckedAtOnce = 128 * 1024;
 // How long the last message to a refused peer may take to leave.
 constexpr Duration kLastWords = std::chrono::milliseconds(100);
 
@@ -28,7 +26,6 @@ Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> conn
     : executor_(executor),
       connection_(std::move(connection)),
       receiver_(&receiver),
-      checksums_(!connection_->integrity_protected()),
       last_received_(executor.now()) {
   SetFlow(flow);
 }
@@ -86,8 +83,6 @@ void Channel::WriteNext() {
     wire::FrameHeader header = entry.message.header;
     header.length = static_cast<std::uint32_t>(chunk.size());
     header.offset += entry.sent;
-    // Of the chunk, not of the message: a frame is checked before the message is complete.
-    header.payload_crc = checksums_ ? Crc32c(chunk) : 0;
     headers_.emplace_back();
     wire::EncodeHeader(header, headers_.back());
     written_frames_.push_back(header);
@@ -161,8 +156,6 @@ void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
   header_ = *header;
   header_at_ = last_received_;
   header_have_ = 0;
-  landed_ = 0;
-  landed_crc_ = 0;
   landing_ = {};
   if (header_.length == 0) {
     DispatchFrame();
@@ -185,11 +178,8 @@ void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
 
 // The payload and, in the same system call where it is there already, the next header.
 void Channel::ReadPayload() {
-  const MutableBytes rest = landing_.subspan(landed_);
-  const std::array<MutableBytes, 2> into = {rest, MutableBytes(header_bytes_)};
-  // Unchecked payloads are not touched after they have landed, so that pieces would only cost calls.
-  const std::size_t wanted = Checked() ? std::min(rest.size(), kCheckedAtOnce) : rest.size();
-  connection_->Read(into, wanted, [self = shared_from_this()](Status status, std::size_t n) {
+  const std::array<MutableBytes, 2> into = {landing_, MutableBytes(header_bytes_)};
+  connection_->Read(into, landing_.size(), [self = shared_from_this()](Status status, std::size_t n) {
     self->OnPayloadBytes(status, n);
   });
 }
@@ -198,15 +188,7 @@ void Channel::OnPayloadBytes(const Status& status, std::size_t bytes) {
   if (deaf()) return;
   if (!status.ok()) return FailRead(status);
   last_received_ = executor_.now();
-  const MutableBytes rest = landing_.subspan(landed_);
-  const MutableBytes piece = rest.first(std::min(bytes, rest.size()));
-  landed_ += piece.size();
-  if (Checked()) landed_crc_ = Crc32c(piece, landed_crc_);
-  if (landed_ < landing_.size()) return ReadPayload();
-  header_have_ = bytes - rest.size();
-  if (Checked() && landed_crc_ != header_.payload_crc) {
-    return Refuse(DataLoss("a frame's payload fails its checksum"));
-  }
+  header_have_ = bytes - landing_.size();
   DispatchFrame();
   if (deaf()) return;
   // A header that is complete needs no read, and a read of no bytes is not allowed (Connection::Read).
@@ -224,7 +206,7 @@ void Channel::DispatchFrame() {
 }
 
 void Channel::FailRead(const Status& status) {
-  // Bytes that fail TLS (kDataLoss) get an answer as a failed checksum does. A stream that has ended takes none.
+  // A peer whose bytes were changed on their way (kDataLoss) is told so. A stream that has ended takes no answer.
   status.code() == StatusCode::kDataLoss ? Refuse(status) : Close(status);
 }
 

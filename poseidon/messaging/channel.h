@@ -33,7 +33,7 @@ inline constexpr Priority kControlPriority{Priority::kControl, 0, 0};
 
 // A message to one peer: a header and its payload, lent (`payload`) or given (`owned`). The channel
 // cuts it into frames: `header.offset` is the place of the payload's first byte within
-// `header.total`; length and checksum are filled in per frame. An empty payload is one frame.
+// `header.total`; the length is filled in per frame. An empty payload is one frame.
 struct Outgoing {
   wire::FrameHeader header;
   ConstBytes payload;
@@ -118,12 +118,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void ReadHeader();
   void OnHeaderBytes(const Status& status, std::size_t bytes);
   void ReadPayload();
-  // Whether the payload under way is checked against its checksum.
-  bool Checked() const { return checksums_ || header_.payload_crc != 0; }
   void OnPayloadBytes(const Status& status, std::size_t bytes);
   void DispatchFrame();
   void Refuse(const Status& reason);
-  // The stream failed: what it carried fails its check, or it has ended.
+  // The stream failed: its bytes were changed on their way, or it has ended.
   void FailRead(const Status& status);
   // Nothing more is read.
   bool deaf() const { return closed_ || refused_; }
@@ -132,7 +130,6 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::unique_ptr<transport::Connection> connection_;
   Flow flow_;
   ChannelReceiver* receiver_;
-  const bool checksums_;
 
   std::map<QueueKey, Entry> queue_;
   std::uint64_t next_sequence_ = 0;
@@ -152,8 +149,6 @@ class Channel : public std::enable_shared_from_this<Channel> {
   wire::FrameHeader header_;
   MutableBytes landing_;
   ByteBuffer scratch_;
-  std::size_t landed_ = 0;
-  std::uint32_t landed_crc_ = 0;  // of those bytes
   TimePoint last_received_;
   TimePoint header_at_;
   TimePoint write_began_;

@@ -54,6 +54,7 @@ class Recorder final : public ChannelReceiver {
   void OnSent(Channel&, const wire::FrameHeader& header, TimePoint) override {
     sent.push_back(header);
   }
+  std::optional<Outgoing> LastWords(Channel&, const Status&) override { return std::exchange(last_words, {}); }
   void OnClosed(Channel&, const Status& reason) override {
     ++closed;
     closed_with = reason;
@@ -69,6 +70,7 @@ class Recorder final : public ChannelReceiver {
   bool own_memory = true;
   Status refuse_place;
   Status refuse_frame;
+  std::optional<Outgoing> last_words;
   ByteBuffer landing;
   std::vector<wire::FrameHeader> frames;
   std::vector<wire::FrameHeader> sent;
@@ -107,26 +109,26 @@ Priority At(std::uint64_t step, std::uint32_t position) {
 
 class ChannelTest : public ::testing::Test {
  protected:
-  // Two channels over one connection; `checked` where the connection does not protect itself.
-  void Join(Flow options, std::size_t buffer_bytes, bool checked = false) {
+  // Two channels over one connection.
+  void Join(Flow options, std::size_t buffer_bytes) {
     link_.emplace(buffer_bytes);
     link_->Connect();
     link_->OnLeft([&] {
-      a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(checked), options, at_a_);
+      a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(), options, at_a_);
       a_->Start();
     });
     link_->OnRight([&] {
-      b_ = std::make_shared<Channel>(link_->right(), link_->TakeRight(checked), options, at_b_);
+      b_ = std::make_shared<Channel>(link_->right(), link_->TakeRight(), options, at_b_);
       b_->Start();
     });
   }
   // One channel, and the bare connection on the other side.
-  void JoinBare(Flow options, std::size_t buffer_bytes, bool checked = false) {
+  void JoinBare(Flow options, std::size_t buffer_bytes) {
     link_.emplace(buffer_bytes);
     link_->Connect();
-    bare_ = link_->TakeRight(false);
+    bare_ = link_->TakeRight();
     link_->OnLeft([&] {
-      a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(checked), options, at_a_);
+      a_ = std::make_shared<Channel>(link_->left(), link_->TakeLeft(), options, at_a_);
       a_->Start();
     });
   }
@@ -170,7 +172,6 @@ TEST_F(ChannelTest, CutsMessagesIntoFrames) {
     EXPECT_EQ(at_b_.frames[i].offset, 1000 * i);
     EXPECT_EQ(at_b_.frames[i].total, 10'001u);
     EXPECT_EQ(at_b_.frames[i].length, i < 10 ? 1000u : 1u);
-    EXPECT_EQ(at_b_.frames[i].payload_crc, 0u) << "the connection protects itself";
   }
   EXPECT_EQ(at_a_.sent.size(), 11u);
   EXPECT_EQ(left.fired, 1);
@@ -425,31 +426,6 @@ class HostilePeer : public ChannelTest {
   ByteBuffer sent_bytes_;
 };
 
-TEST_F(HostilePeer, APayloadThatFailsItsChecksumEndsTheChannel) {
-  const ByteBuffer payload = Pattern(100, 1);
-  wire::FrameHeader header = PushHeader();
-  header.payload_crc = Crc32c(payload);
-  JoinBare({}, 4096, true);
-  WriteBare(FrameBytes(header, payload));
-  ASSERT_EQ(at_a_.frames.size(), 1u);
-  at_a_.wholes.clear();
-  ByteBuffer damaged = FrameBytes(header, payload);
-  damaged[wire::kHeaderBytes + 50] ^= std::byte{4};
-  WriteBare(std::move(damaged));
-  EXPECT_EQ(at_a_.frames.size(), 1u);
-  EXPECT_EQ(at_a_.closed, 1);
-  EXPECT_EQ(at_a_.closed_with.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(at_a_.closed_with.message(), HasSubstr("checksum"));
-}
-
-// Where the connection does not protect itself, a checksum of 0 is no way around the check.
-TEST_F(HostilePeer, AMissingChecksumEndsTheChannel) {
-  JoinBare({}, 4096, true);
-  WriteBare(FrameBytes(PushHeader(), Pattern(100, 1)));
-  EXPECT_EQ(at_a_.closed, 1);
-  EXPECT_TRUE(at_a_.frames.empty());
-}
-
 TEST_F(HostilePeer, ABadHeaderEndsTheChannel) {
   JoinBare({}, 4096);
   ByteBuffer bytes = FrameBytes(PushHeader(), Pattern(100, 1));
@@ -478,37 +454,57 @@ TEST_F(HostilePeer, ARefusedFrameEndsTheChannel) {
   EXPECT_EQ(at_a_.frames.size(), 1u) << "nothing follows the end";
 }
 
-// A reset fails our write while what the peer said before it is still unread.
-class ResetConnection final : public transport::Connection {
+// A connection one direction of which fails.
+class HalfConnection final : public transport::Connection {
  public:
-  explicit ResetConnection(Executor& executor, std::unique_ptr<transport::Connection> inner)
-      : executor_(executor), inner_(std::move(inner)) {}
-  void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
-            transport::ReadCompletion done) override {
-    inner_->Read(into, min_bytes, std::move(done));
+  HalfConnection(Executor& executor, std::unique_ptr<transport::Connection> inner, Status read, Status write)
+      : executor_(executor), inner_(std::move(inner)), read_(std::move(read)), write_(std::move(write)) {}
+  void Read(std::span<const MutableBytes> into, std::size_t min_bytes, transport::ReadCompletion done) override {
+    if (read_.ok()) return inner_->Read(into, min_bytes, std::move(done));
+    executor_.Post([done = std::move(done), status = read_] { done(status, 0); });
   }
-  void Write(std::span<const ConstBytes>, Completion done) override {
-    executor_.Post([done = std::move(done)] { done(Unavailable("the connection was reset")); });
+  void Write(std::span<const ConstBytes> from, Completion done) override {
+    if (write_.ok()) return inner_->Write(from, std::move(done));
+    executor_.Post([done = std::move(done), status = write_] { done(status); });
   }
   void Close(Status reason) override { inner_->Close(std::move(reason)); }
   void LimitUndelivered(std::size_t) override {}
   const std::string& peer_name() const override { return inner_->peer_name(); }
-  bool integrity_protected() const override { return true; }
   transport::ConnectionCounters counters() const override { return inner_->counters(); }
 
  private:
   Executor& executor_;
   const std::unique_ptr<transport::Connection> inner_;
+  const Status read_;
+  const Status write_;
 };
 
+TEST_F(HostilePeer, OneWhoseBytesWereChangedIsToldWhy) {
+  link_.emplace(4096);
+  link_->Connect();
+  bare_ = link_->TakeRight();
+  const Status changed = DataLoss("bytes were changed");
+  at_a_.last_words = Message(7, Pattern(30, 1), kControlPriority);
+  link_->OnLeft([&] {
+    auto half = std::make_unique<HalfConnection>(link_->left(), link_->TakeLeft(), changed, OkStatus());
+    a_ = std::make_shared<Channel>(link_->left(), std::move(half), Flow{}, at_a_);
+    a_->Start();
+  });
+  link_->Run();
+  EXPECT_EQ(at_a_.closed, 1);
+  EXPECT_EQ(at_a_.closed_with, changed);
+  EXPECT_EQ(at_a_.sent.size(), 1u);
+}
+
+// A reset fails our write while what the peer said before it is still unread.
 TEST_F(HostilePeer, LastWordsAreReadAfterAFailedWrite) {
   link_.emplace(4096);
   link_->Connect();
-  bare_ = link_->TakeRight(false);
+  bare_ = link_->TakeRight();
   link_->OnLeft([this] {
-    a_ = std::make_shared<Channel>(
-        link_->left(), std::make_unique<ResetConnection>(link_->left(), link_->TakeLeft(false)),
-        Flow{}, at_a_);
+    auto half = std::make_unique<HalfConnection>(link_->left(), link_->TakeLeft(), OkStatus(),
+                                                 Unavailable("the connection was reset"));
+    a_ = std::make_shared<Channel>(link_->left(), std::move(half), Flow{}, at_a_);
     a_->Start();
   });
   const ByteBuffer payload = Pattern(100, 1);
@@ -604,11 +600,11 @@ TEST_F(ChannelTest, ChunksStayWithinTheProtocolsBounds) {
     std::shared_ptr<Channel> b;
     const ByteBuffer payload = Pattern(chunk == 0 ? 50 : (3u << 20) + 1, 1);
     link.OnRight([&] {
-      b = std::make_shared<Channel>(link.right(), link.TakeRight(false), options, to);
+      b = std::make_shared<Channel>(link.right(), link.TakeRight(), options, to);
       b->Start();
     });
     link.OnLeft([&] {
-      a = std::make_shared<Channel>(link.left(), link.TakeLeft(false), options, from);
+      a = std::make_shared<Channel>(link.left(), link.TakeLeft(), options, from);
       a->Start();
       a->Send(Message(1, payload, At(0, 0)));
     });
@@ -620,7 +616,7 @@ TEST_F(ChannelTest, ChunksStayWithinTheProtocolsBounds) {
   }
 }
 
-// Any sizes, priorities, chunks and pipes, both ways at once, checksums or not: everything arrives,
+// Any sizes, priorities, chunks and pipes, both ways at once: everything arrives,
 // unharmed, and each `left` fires once.
 TEST(Channels, EverythingArrivesWhateverTheSizes) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -630,7 +626,6 @@ TEST(Channels, EverythingArrivesWhateverTheSizes) {
                        .write_bytes = 1 + random.Below(6000)};
     TestLink link(1 + random.Below(random.Chance(0.3) ? 16 : 8192), seed);
     link.Connect();
-    const bool checked = random.Chance(0.5);
     std::array<Recorder, 2> recorders;
     recorders[1].own_memory = random.Chance(0.5);
     std::array<std::shared_ptr<Channel>, 2> channels;
@@ -644,11 +639,11 @@ TEST(Channels, EverythingArrivesWhateverTheSizes) {
       }
     }
     link.OnLeft([&] {
-      channels[0] = std::make_shared<Channel>(link.left(), link.TakeLeft(checked), options, recorders[0]);
+      channels[0] = std::make_shared<Channel>(link.left(), link.TakeLeft(), options, recorders[0]);
       channels[0]->Start();
     });
     link.OnRight([&] {
-      channels[1] = std::make_shared<Channel>(link.right(), link.TakeRight(checked), options, recorders[1]);
+      channels[1] = std::make_shared<Channel>(link.right(), link.TakeRight(), options, recorders[1]);
       channels[1]->Start();
     });
     for (std::size_t side = 0; side < 2; ++side) {

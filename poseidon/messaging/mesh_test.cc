@@ -89,9 +89,9 @@ class MeshTest : public ::testing::Test {
       owner_.mesh = mesh_.get();
       mesh_->set_generation(Generation(7));
       mesh_->Route(wire::FrameType::kPush, sink_);
-      stranger_ = mesh_->AddStranger(link_.TakeLeft(false));
+      stranger_ = mesh_->AddStranger(link_.TakeLeft());
     });
-    link_.OnRight([this] { bare_ = link_.TakeRight(false); });
+    link_.OnRight([this] { bare_ = link_.TakeRight(); });
     link_.Run();
   }
   void TearDown() override {
@@ -371,8 +371,8 @@ TEST_F(MeshTest, StrangersAreClosedInTheOrderInWhichTheyCame) {
   std::vector<const Channel*> came = {stranger_.get()};
   const auto arrive = [&] {
     link_.Connect();
-    link_.OnLeft([&] { came.push_back(mesh_->AddStranger(link_.TakeLeft(false)).get()); });
-    link_.OnRight([&] { ends.push_back(link_.TakeRight(false)); });
+    link_.OnLeft([&] { came.push_back(mesh_->AddStranger(link_.TakeLeft()).get()); });
+    link_.OnRight([&] { ends.push_back(link_.TakeRight()); });
   };
   for (int i = 0; i < 8; ++i) arrive();
   // Two leave, and those that come next may get their memory.

@@ -14,28 +14,6 @@
 // thread of the test.
 namespace poseidon::messaging::testing {
 
-// Forwards to a connection that protects itself and says that it does not.
-class UnprotectedConnection final : public transport::Connection {
- public:
-  explicit UnprotectedConnection(std::unique_ptr<transport::Connection> inner)
-      : inner_(std::move(inner)) {}
-  void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
-            transport::ReadCompletion done) override {
-    inner_->Read(into, min_bytes, std::move(done));
-  }
-  void Write(std::span<const ConstBytes> from, Completion done) override {
-    inner_->Write(from, std::move(done));
-  }
-  void Close(Status reason) override { inner_->Close(std::move(reason)); }
-  void LimitUndelivered(std::size_t bytes) override { inner_->LimitUndelivered(bytes); }
-  const std::string& peer_name() const override { return inner_->peer_name(); }
-  bool integrity_protected() const override { return false; }
-  transport::ConnectionCounters counters() const override { return inner_->counters(); }
-
- private:
-  const std::unique_ptr<transport::Connection> inner_;
-};
-
 // `buffer_bytes` is how far a writer may be ahead of its reader.
 class TestLink {
  public:
@@ -80,12 +58,8 @@ class TestLink {
     Run();
     POSEIDON_CHECK(left_end_ && right_end_, "the two ends meet");
   }
-  std::unique_ptr<transport::Connection> TakeLeft(bool unprotected) {
-    return Wrap(std::move(left_end_), unprotected);
-  }
-  std::unique_ptr<transport::Connection> TakeRight(bool unprotected) {
-    return Wrap(std::move(right_end_), unprotected);
-  }
+  std::unique_ptr<transport::Connection> TakeLeft() { return std::move(left_end_); }
+  std::unique_ptr<transport::Connection> TakeRight() { return std::move(right_end_); }
 
   Executor& left() { return *left_; }
   Executor& right() { return *right_; }
@@ -107,11 +81,6 @@ class TestLink {
       ran = true;
     });
     while (!ran) POSEIDON_CHECK(simulation_.Step(), "a posted task runs");
-  }
-  static std::unique_ptr<transport::Connection> Wrap(std::unique_ptr<transport::Connection> end,
-                                                     bool unprotected) {
-    if (!unprotected) return end;
-    return std::make_unique<UnprotectedConnection>(std::move(end));
   }
 
   sim::Simulation simulation_;

@@ -3,6 +3,7 @@
 #define POSEIDON_SESSION_TCP_SESSION_H_
 
 #include <memory>
+#include <optional>
 
 #include "poseidon/session/session.h"
 #include "poseidon/transport/tcp/tcp_context.h"
@@ -17,6 +18,9 @@ Result<std::unique_ptr<Session>> OpenTcpSession(transport::tcp::TcpOptions tcp, 
 // CPU seconds that a byte on the wire costs a host without an accelerator: sending, receiving and summing together.
 // Measured by benchmarks/transport_bench.
 double CpuSecondsPerWireByte(transport::tcp::Security::Mode mode);
+
+// How connections are protected where the user says so, and otherwise: encrypted, unless no byte leaves the machine.
+transport::tcp::Security::Mode ProtectionOf(std::optional<transport::tcp::Security::Mode> wanted, bool one_machine);
 
 }  // namespace poseidon::session
 

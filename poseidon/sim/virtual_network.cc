@@ -52,6 +52,7 @@ struct VirtualNetwork::Wire {
     // The bytes that this side receives.
     ByteQueue rx;
     bool ended = false;    // the peer's end of the stream has arrived
+    bool damaged = false;  // what was received last fails the network's check, and nothing behind it is read
     bool refused = false;  // the peer takes no more bytes
   };
   std::array<Side, 2> sides;
@@ -127,7 +128,7 @@ class VirtualNetwork::Fabric {
   }
   void CutLink(HostId from, HostId to) { cut_links_.insert({from, to}); }
   void ResetAfter(Reset reset) { resets_.push_back(reset); }
-  void FlipNext(HostId from, HostId to) { flips_.insert({from, to}); }
+  void DamageNext(HostId from, HostId to) { damages_.insert({from, to}); }
 
   // The kernel's part of a process's death.
   void Watch(ProcessId process) {
@@ -380,15 +381,11 @@ class VirtualNetwork::Fabric {
       resets_.erase(fault);
     }
     const std::size_t size = bytes.size();
-    if (size > 0 && flips_.erase({from.host, to.host}) > 0) {
-      ByteBuffer flipped = bytes.Pop(size);
-      flipped.back() ^= std::byte{1};
-      bytes.Push(std::move(flipped));
-    }
+    to.damaged = to.damaged || (size > 0 && damages_.erase({from.host, to.host}) > 0);
     from.delivered += size;
     if (!IsLocal(*wire)) At(to.host).traffic.in += size;
     if (!to.closed) {
-      to.rx.Push(std::move(bytes));
+      if (!to.damaged) to.rx.Push(std::move(bytes));
       to.ended = to.ended || end;
     }
     if (resets) {
@@ -447,7 +444,7 @@ class VirtualNetwork::Fabric {
   std::set<ProcessId> watched_;
   std::vector<Held> held_;
   std::set<std::pair<HostId, HostId>> cut_links_;
-  std::set<std::pair<HostId, HostId>> flips_;
+  std::set<std::pair<HostId, HostId>> damages_;
   std::vector<Reset> resets_;
   std::uint64_t connections_ = 0;
   // Last, so that the events it drops still find the rest.
@@ -527,7 +524,7 @@ std::unique_ptr<Connection> VirtualNetwork::Fabric::ConnectionOf(Executor& execu
                                                                  std::size_t side, std::string peer_name) {
   auto end = std::make_shared<End>(executor, *this, std::move(wire), side);
   end->Attach();
-  return std::make_unique<MemoryConnection>(std::move(end), std::move(peer_name), options_.integrity_protected);
+  return std::make_unique<MemoryConnection>(std::move(end), std::move(peer_name));
 }
 
 void VirtualNetwork::End::Attach() {
@@ -539,6 +536,9 @@ Status VirtualNetwork::End::ReadEnd() const {
   if (wire_->reset) {
     return {StatusCode::kUnavailable, "the connection was reset", StatusScope::kConnection};
   }
+  if (own().damaged) {
+    return {StatusCode::kDataLoss, "bytes were changed on their way", StatusScope::kConnection};
+  }
   if (own().ended) {
     return {StatusCode::kUnavailable, "the peer closed the connection", StatusScope::kConnection};
   }
@@ -549,7 +549,7 @@ Status VirtualNetwork::End::WriteEnd() const {
   if (own().refused) {
     return {StatusCode::kUnavailable, "the peer closed the connection", StatusScope::kConnection};
   }
-  return ReadEnd();
+  return own().damaged ? OkStatus() : ReadEnd();
 }
 
 std::size_t VirtualNetwork::End::Put(ConstBytes from) {
@@ -728,7 +728,7 @@ std::unique_ptr<Context> VirtualNetwork::MakeContext(HostId host, ProcessId proc
 void VirtualNetwork::Vanish(HostId host) { fabric_->Vanish(host); }
 void VirtualNetwork::Return(HostId host) { fabric_->Return(host); }
 void VirtualNetwork::Cut(HostId from, HostId to) { fabric_->CutLink(from, to); }
-void VirtualNetwork::FlipNext(HostId from, HostId to) { fabric_->FlipNext(from, to); }
+void VirtualNetwork::DamageNext(HostId from, HostId to) { fabric_->DamageNext(from, to); }
 void VirtualNetwork::ResetAfter(Reset reset) { fabric_->ResetAfter(reset); }
 HostTraffic VirtualNetwork::traffic(HostId host) const { return fabric_->TrafficOf(host); }
 

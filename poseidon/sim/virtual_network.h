@@ -44,8 +44,6 @@ struct NetworkOptions {
   Cut cut = Cut::kFullSegments;
   // Pause before a refused connect is tried again.
   Duration retry = std::chrono::milliseconds(10);
-  // The answer of connections to integrity_protected(); false makes protocols check their frames.
-  bool integrity_protected = false;
   // Bytes written from this memory take room and time on the network as any others, but are not copied:
   // where they would land everything stays as it was. For large numbers of zeros.
   ConstBytes hollow = {};
@@ -95,9 +93,9 @@ class VirtualNetwork {
   };
   void ResetAfter(Reset reset);
 
-  // Of the next bytes that `from` delivers to `to`, the last one arrives with one bit flipped, behind
-  // whatever checks networks make.
-  void FlipNext(HostId from, HostId to);
+  // The next bytes that `from` delivers to `to` are changed on their way, and the transport of `to` finds it out: that
+  // connection reads neither them nor anything behind them, and fails with kDataLoss.
+  void DamageNext(HostId from, HostId to);
 
   HostTraffic traffic(HostId host) const;
 

@@ -355,17 +355,23 @@ TEST_F(VirtualNetworkTest, ACutLinkIsSilentInItsDirectionOnly) {
   for (const Seen& one : seen) EXPECT_FALSE(one.failure);
 }
 
-TEST_F(VirtualNetworkTest, AFlippedBitArrives) {
+TEST_F(VirtualNetworkTest, DamagedBytesFailTheirReaderAlone) {
   Build(2, {.segment_bytes = 100});
   Connection* const connection = Join(0, 1);
-  network_->FlipNext(nodes_[0].host, nodes_[1].host);
-  Seen seen;
+  Seen seen, other;
   ReadAll(1, nodes_[1].accepted[0].get(), seen);
+  ReadAll(0, connection, other);
+  Write(0, connection, 1'000);
+  simulation_.Run();
+  network_->DamageNext(nodes_[0].host, nodes_[1].host);
   Write(0, connection, 1'000);
   simulation_.Run();
   EXPECT_EQ(seen.bytes, 1'000u);
-  EXPECT_FALSE(seen.failure);
-  EXPECT_EQ(seen.odd, 1u);
+  ASSERT_TRUE(seen.failure);
+  EXPECT_EQ(seen.failure->code(), StatusCode::kDataLoss);
+  Write(1, nodes_[1].accepted[0].get(), 10);
+  simulation_.Run();
+  EXPECT_EQ(other.bytes, 10u) << "the reader can say why it ends";
 }
 
 TEST_F(VirtualNetworkTest, WhatWaitsAtTheReceivingPortOfAVanishedHostGoesOnWaiting) {

@@ -162,8 +162,8 @@ class MemoryStream : public std::enable_shared_from_this<MemoryStream> {
 class MemoryConnection final : public Connection {
  public:
   // The end is shared with an Advance under way, inside which this object may be destroyed.
-  MemoryConnection(std::shared_ptr<MemoryStream> end, std::string peer_name, bool integrity_protected)
-      : end_(std::move(end)), peer_name_(std::move(peer_name)), integrity_protected_(integrity_protected) {}
+  MemoryConnection(std::shared_ptr<MemoryStream> end, std::string peer_name)
+      : end_(std::move(end)), peer_name_(std::move(peer_name)) {}
   ~MemoryConnection() override { end_->Close(OkStatus()); }
 
   void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
@@ -176,13 +176,11 @@ class MemoryConnection final : public Connection {
   void Close(Status reason) override { end_->Close(reason); }
   void LimitUndelivered(std::size_t bytes) override { end_->LimitUndelivered(bytes); }
   const std::string& peer_name() const override { return peer_name_; }
-  bool integrity_protected() const override { return integrity_protected_; }
   ConnectionCounters counters() const override { return end_->counters(); }
 
  private:
   const std::shared_ptr<MemoryStream> end_;
   const std::string peer_name_;
-  const bool integrity_protected_;
 };
 
 }  // namespace poseidon::transport

@@ -48,7 +48,8 @@ class Connection {
   // Fills the buffers in order. Completes once at least `min_bytes` (1 <= min_bytes <= sum of sizes)
   // have landed, with the count that has; memory beyond the count is not written afterwards.
   // One read at a time. The memory is lent until the completion; the array of buffers itself is not.
-  // A stream that ended fails with kUnavailable; so does everything after Close.
+  // A stream that ended fails with kUnavailable; so does everything after Close. Bytes that were changed on the way, where
+  // the transport finds that out, fail with kDataLoss; the other direction still works.
   virtual void Read(std::span<const MutableBytes> into, std::size_t min_bytes,
                     ReadCompletion done) = 0;
 
@@ -66,9 +67,6 @@ class Connection {
 
   // The peer in log lines: "10.0.0.2:4711".
   virtual const std::string& peer_name() const = 0;
-  // True when the bytes on the wire carry their own integrity check (TLS), so that frames need no
-  // checksum of their own.
-  virtual bool integrity_protected() const = 0;
   virtual ConnectionCounters counters() const = 0;
 };
 

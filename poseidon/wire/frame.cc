@@ -75,7 +75,7 @@ void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) 
   Put(at, static_cast<std::uint8_t>(h.dtype));
   Put(at, static_cast<std::uint8_t>(h.scheme));
   Put(at, h.flags);
-  Put(at, h.payload_crc);
+  Put(at, kReserved);
   Put(at, Crc32c(out.first(kChecked)));
 }
 
@@ -103,11 +103,11 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   h.dtype = static_cast<DType>(Take<std::uint8_t>(at));
   h.scheme = static_cast<plan::Scheme>(Take<std::uint8_t>(at));
   h.flags = Take<std::uint16_t>(at);
-  h.payload_crc = Take<std::uint32_t>(at);
+  const auto reserved_behind = Take<std::uint32_t>(at);
   if (Take<std::uint32_t>(at) != Crc32c(bytes.first(kChecked))) {
     return DataLoss("frame header fails its checksum");
   }
-  POSEIDON_RETURN_IF_ERROR(CheckFields(h, reserved));
+  POSEIDON_RETURN_IF_ERROR(CheckFields(h, reserved | reserved_behind));
   return h;
 }
 

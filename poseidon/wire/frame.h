@@ -18,7 +18,7 @@
 namespace poseidon::wire {
 
 inline constexpr std::uint16_t kMagic = 0x5350;  // "PS"
-inline constexpr std::uint8_t kVersion = 5;
+inline constexpr std::uint8_t kVersion = 6;
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMaxPayload = 1u << 20;
 
@@ -49,8 +49,8 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// Little-endian on the wire, in this order; see docs/wire-protocol.md for the offsets. Behind the generation are four
-// bytes of 0, which keep the longer fields at multiples of their size.
+// Little-endian on the wire, in this order; see docs/wire-protocol.md for the offsets. Behind the generation and behind the
+// flags are four bytes of 0, which keep the longer fields at multiples of their size. The transport protects payloads.
 struct FrameHeader {
   FrameType type = FrameType::kControl;
   std::uint32_t length = 0;  // payload bytes of this frame, <= kMaxPayload
@@ -67,7 +67,6 @@ struct FrameHeader {
   DType dtype = DType::kF32;
   plan::Scheme scheme = plan::Scheme::kKeyValue;
   std::uint16_t flags = 0;
-  std::uint32_t payload_crc = 0;  // CRC-32C of the payload; 0 where the connection protects itself
 
   Key key() const { return {model, layer}; }
 

@@ -36,7 +36,6 @@ FrameHeader Example() {
   h.dtype = DType::kBF16;
   h.scheme = plan::Scheme::kFactorBroadcast;
   h.flags = kFlagFactorV;
-  h.payload_crc = 0x3031'3233;
   return h;
 }
 
@@ -65,7 +64,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
   const std::string hex = ToHex(Encoded(Example()));
   EXPECT_EQ(hex.substr(0, 2 * kChecked),
             "5053"  // "PS"
-            "05"
+            "06"
             "05"        // version, type
             "03020100"  // length
             "07060504"  // generation
@@ -83,7 +82,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
             "04"
             "02"
             "0200"        // dtype, scheme, flags
-            "33323130");  // payload checksum
+            "00000000");  // reserved
 }
 
 TEST(FrameHeader, EveryTypeAndDtypeTravels) {
@@ -116,12 +115,14 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
   const std::string zero(1, '\0');
   for (const Forgery& forgery : {
            Forgery{0, "XX", "magic"},
-           Forgery{2, "\x01", "version 1, expected 5"},
+           Forgery{2, "\x01", "version 1, expected 6"},
            Forgery{3, zero, "unknown type 0"},
            Forgery{3, "\x08", "unknown type 8"},
            Forgery{3, "\xff", "unknown type 255"},
            Forgery{12, "\x01", "reserved bytes"},
            Forgery{15, "\x80", "reserved bytes"},
+           Forgery{56, "\x01", "reserved bytes"},
+           Forgery{59, "\x80", "reserved bytes"},
            Forgery{52, zero, "unknown dtype 0"},
            Forgery{52, "\x06", "unknown dtype 6"},
            Forgery{53, zero, "unknown scheme 0"},

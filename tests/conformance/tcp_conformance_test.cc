@@ -81,6 +81,13 @@ INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance,
                                                              return std::unique_ptr<TransportWorld>(
                                                                  new TcpWorld(
                                                                      n, Security::Mode::kAuth));
+                                                           }},
+                                         TransportCase{.name = "plain",
+                                                       .make =
+                                                           [](std::size_t n) {
+                                                             return std::unique_ptr<TransportWorld>(
+                                                                 new TcpWorld(
+                                                                     n, Security::Mode::kPlain));
                                                            }}),
                          testing::PrintToStringParamName());
 

@@ -252,7 +252,6 @@ TEST_P(TransportConformance, BytesArriveInOrderBothWaysAtOnce) {
   ASSERT_NE(ends.accepting, nullptr);
   EXPECT_FALSE(ends.connecting->peer_name().empty());
   EXPECT_FALSE(ends.accepting->peer_name().empty());
-  EXPECT_EQ(ends.connecting->integrity_protected(), ends.accepting->integrity_protected());
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);

@@ -129,7 +129,6 @@ void DrawWorld(Random& random, bool single_bytes, std::uint64_t largest_layer, V
   world.network.cut = single_bytes         ? sim::Cut::kSingleBytes
                       : random.Chance(0.5) ? sim::Cut::kRandomSegments
                                            : sim::Cut::kFullSegments;
-  world.network.integrity_protected = random.Chance(0.5);
   // Before every task, and a frame takes two: more would make a member slower than any machine.
   world.simulation.max_jitter = random.Chance(0.3) ? Duration{0} : Below(random, microseconds(50));
 }

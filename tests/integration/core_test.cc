@@ -426,7 +426,7 @@ TEST_P(CoreTest, MemoryStaysWithinItsBound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, CoreTest, ::testing::Values(kInproc, kTls, kAuth, kVirtual),
+INSTANTIATE_TEST_SUITE_P(Worlds, CoreTest, ::testing::Values(kInproc, kTls, kPlain, kVirtual),
                          NameOfWorld);
 
 // Buffers of 256 KiB let through a tenth of this link in 20 ms.

@@ -234,7 +234,7 @@ TEST_P(LevelsTest, NothingIsLeftInTheFileSystem) {
   ASSERT_TRUE(job.AwaitEnd());
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, LevelsTest, ::testing::Values(kInproc, kAuth, kVirtual),
+INSTANTIATE_TEST_SUITE_P(Worlds, LevelsTest, ::testing::Values(kInproc, kPlain, kVirtual),
                          NameOfWorld);
 
 }  // namespace

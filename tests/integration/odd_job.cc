@@ -16,7 +16,7 @@ std::unique_ptr<World> MakeVirtualWorld() {
 
 constinit const WorldCase kInproc{"Inproc", &MakeInprocWorld};
 constinit const WorldCase kTls{"Tls", [] { return MakeTcpWorld(Security::Mode::kTls); }};
-constinit const WorldCase kAuth{"Auth", [] { return MakeTcpWorld(Security::Mode::kAuth); }};
+constinit const WorldCase kPlain{"Plain", [] { return MakeTcpWorld(Security::Mode::kPlain); }};
 constinit const WorldCase kVirtual{"Virtual", &MakeVirtualWorld};
 
 std::string NameOfWorld(const ::testing::TestParamInfo<WorldCase>& info) { return info.param.name; }

@@ -26,7 +26,7 @@ std::unique_ptr<World> MakeVirtualWorld();
 
 extern const WorldCase kInproc;
 extern const WorldCase kTls;
-extern const WorldCase kAuth;
+extern const WorldCase kPlain;
 extern const WorldCase kVirtual;
 
 std::string NameOfWorld(const ::testing::TestParamInfo<WorldCase>& info);

@@ -525,7 +525,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         DoorCase{"Inproc", [] { return std::unique_ptr<Door>(new InprocDoor); }},
         DoorCase{"Tls", [] { return std::unique_ptr<Door>(new TcpDoor(Security::Mode::kTls)); }},
-        DoorCase{"Auth", [] { return std::unique_ptr<Door>(new TcpDoor(Security::Mode::kAuth)); }}),
+        DoorCase{"Plain", [] { return std::unique_ptr<Door>(new TcpDoor(Security::Mode::kPlain)); }}),
     NameOfDoor);
 
 }  // namespace

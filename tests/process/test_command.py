@@ -321,7 +321,7 @@ def test_help_fits_a_terminal_and_names_every_default(bench):
     assert "COMMAND" in help_of(bench, "run")[0]
     train = " ".join(" ".join(help_of(bench, "train")).split())
     assert "--workers N Number of workers (1 to 1024, default 1)" in train
-    assert "--wire auto|tls|auth" in train and "(default auto)" in train
+    assert "--wire auto|tls|auth|plain" in train and "(default auto)" in train
     assert jobs.run(bench.poseidon, "help", "train").out.lines == help_of(bench, "train")
 
 

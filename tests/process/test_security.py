@@ -34,10 +34,11 @@ def write_token(path, mode=0o600):
 class Target:
     """A job of two workers under attack."""
 
-    def __init__(self, bench, job, token):
+    def __init__(self, bench, job, token, wire):
         self.bench = bench
         self.job = job
         self.token = token
+        self.wire = wire
         self.pids = job.members(2)
         self.sockets = sorted(jobs.listening_sockets(self.pids))
         # The coordinator's port is that of the first member.
@@ -84,18 +85,18 @@ class Target:
 
 
 @contextlib.contextmanager
-def target_job(bench, *options, token="token"):
+def target_job(bench, wire="plain", token="token"):
     secret = write_token(bench.folder / token)
     solver = bench.solver(max_iter=ENDLESS, test_interval=ENDLESS, display=50,
                           snapshot=500, snapshot_prefix=bench.folder / "snap")
     with bench.start(solver, "--workers", 2, "--token-file", bench.folder / token,
-                     *options) as job:
-        yield Target(bench, job, secret)
+                     "--wire", wire) as job:
+        yield Target(bench, job, secret, wire)
 
 
-@pytest.fixture(params=("auth", "tls"))
+@pytest.fixture(params=("plain", "auth", "tls"))
 def target(bench, request):
-    with target_job(bench, "--wire", request.param) as under_attack:
+    with target_job(bench, request.param) as under_attack:
         yield under_attack
 
 
@@ -110,11 +111,11 @@ def crc32c(data):
 
 def frame_header(kind, length, total):
     """A header as wire/frame.h writes it, for a control message, push or probe."""
-    header = struct.pack("<HBBI", 0x5350, 5, kind, length)
+    header = struct.pack("<HBBI", 0x5350, 6, kind, length)
     header += struct.pack("<IIQ", 1, 0, 0)              # generation, reserved, step
     header += struct.pack("<HHI", 0, 1, 0)              # model, rank, layer
     header += struct.pack("<QQ", 0, total)              # offset, total
-    header += struct.pack("<IBBHI", 0, 1, 0, 0, 0)      # weight, dtype, scheme, flags, payload's CRC
+    header += struct.pack("<IBBHI", 0, 1, 0, 0, 0)      # weight, dtype, scheme, flags, reserved
     return header + struct.pack("<I", crc32c(header))
 
 
@@ -196,17 +197,17 @@ def test_frames_and_hellos_with_absurd_lengths(target):
     target.end()
 
 
-def member_task(target, token, rank=1, tls=False):
+def member_task(target, token, rank=1, wire=None):
     """The task that a launcher writes to a member, from the job's own run: worker `rank` of this job."""
     return {
         "server": False, "rank": rank, "host": "intruder", "listen_host": "127.0.0.1",
-        "listen_port": 0, "tls": tls, "local_members": 1, "token": token,
+        "listen_port": 0, "one_machine": True, "local_members": 1, "token": token,
         "coordinator": {"host": target.coordinator[0], "port": target.coordinator[1]},
         "options": {
             "solver": str(target.bench.folder / "solver.prototxt"), "snapshot": "", "weights": "",
             "level": 0, "stages": [], "workers": 2, "servers": 0, "sync": False,
             "global_batch": False, "policy": "time", "schemes": {}, "plan_file": "",
-            "wire": "auto", "levels": "auto", "machines": [], "dead_after": 30, "stuck_after": 60,
+            "wire": wire or target.wire, "levels": "auto", "machines": [], "dead_after": 30, "stuck_after": 60,
             "join_timeout": 120, "threads": 1, "run_dir": "",
             "sigint_effect": "stop", "sighup_effect": "snapshot", "dtype": "f32",
             "final_plan_step": 10, "on_nan": "stop", "caffe_log": False, "one_stream": False, "net_outputs": ""}}
@@ -222,25 +223,24 @@ def run_member(target, task):
 
 
 def test_a_member_with_another_token_is_refused(target):
-    tls = "tls" in target.job.process.args
     for other in (secrets.token_hex(32), "0" * 64):
         for rank in (1, 2):
-            code, events = run_member(target, member_task(target, other, rank=rank, tls=tls))
+            code, events = run_member(target, member_task(target, other, rank=rank))
             assert code == 1
             assert not [event for event in events if event["event"] == "joined"]
             (failed,) = [event for event in events if event["event"] == "failed"]
             print(failed["message"])
             assert "token" in failed["message"]
-    # The other way of talking is no way in either.
-    code, events = run_member(target, member_task(target, target.token, tls=not tls))
-    assert code == 1 and events[-1]["event"] == "failed"
+    # Another way of talking is no way in either.
+    for wire in {"plain", "auth", "tls"} - {target.wire}:
+        code, events = run_member(target, member_task(target, target.token, wire=wire))
+        assert code == 1 and events[-1]["event"] == "failed"
     target.check_unharmed()
     target.end()
 
 
 def test_a_member_too_many_is_refused_even_with_the_token(target):
-    tls = "tls" in target.job.process.args
-    code, events = run_member(target, member_task(target, target.token, tls=tls))
+    code, events = run_member(target, member_task(target, target.token))
     assert code == 1 and not [event for event in events if event["event"] == "joined"]
     print(events[-1]["message"])
     target.check_unharmed()

@@ -69,5 +69,6 @@ def test_numbers():
     assert (number("GIVEN_RANK"), number("GIVEN_WORKERS")) == (library.GIVEN_RANK, library.GIVEN_WORKERS)
     assert (number("FORWARD"), number("BACKWARD")) == (library.FORWARD, library.BACKWARD)
     assert [number(f"LANE_{lane.upper()}") for lane in library.LANES] == list(range(len(library.LANES)))
-    assert library.WIRE == {"auto": number("WIRE_AUTO"), "tls": number("WIRE_TLS"), "auth": number("WIRE_AUTH")}
+    assert library.WIRE == {"auto": number("WIRE_AUTO"), "tls": number("WIRE_TLS"), "auth": number("WIRE_AUTH"),
+                            "plain": number("WIRE_PLAIN")}
     assert library.POLICY == {"time": number("POLICY_TIME"), "bytes": number("POLICY_BYTES")}

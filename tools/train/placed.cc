@@ -108,7 +108,7 @@ void RunPlaced(const Place& place, caffe::TrainOptions options, const std::strin
   task.server = place.rank >= options.workers;
   task.rank = task.server ? place.rank - options.workers : place.rank;
   task.host = launch::OwnName();
-  task.tls = options.wire == "tls" || (options.wire == "auto" && !place.one_host());
+  task.one_machine = place.one_host();
   task.local_members = *place.local;
   task.options = std::move(options);
 

@@ -14,7 +14,7 @@ json TaskJson(const caffe::MemberTask& task, const Token& token) {
           {"host", task.host},
           {"listen_host", task.listen_host},
           {"listen_port", task.listen_port},
-          {"tls", task.tls},
+          {"one_machine", task.one_machine},
           {"local_members", task.local_members},
           {"options", task.options},
           {"token", ToHex(token.bytes())}};
@@ -29,7 +29,7 @@ Result<MemberInput> ParseMemberInput(const std::string& line) {
     task.host = input.at("host");
     task.listen_host = input.at("listen_host");
     task.listen_port = input.at("listen_port");
-    task.tls = input.at("tls");
+    task.one_machine = input.at("one_machine");
     task.local_members = input.at("local_members");
     task.options = input.at("options");
     if (input.contains("coordinator")) {

@@ -125,7 +125,6 @@ Status WriteMembers(const std::string& path, const launch::LaunchResult& result)
 // How every member is started, and its task.
 std::vector<MemberProcess> ProcessesOf(const TrainFlags& flags, const caffe::TrainOptions& options) {
   const launch::Placement placed = launch::PlaceOn(Members(flags));
-  const bool tls = options.wire == "tls" || (options.wire == "auto" && !placed.all_local);
   const Token token = JobToken(flags);
   std::vector<MemberProcess> members;
   for (std::size_t i = 0; i < placed.hosts.size(); ++i) {
@@ -136,7 +135,7 @@ std::vector<MemberProcess> ProcessesOf(const TrainFlags& flags, const caffe::Tra
     task.host = flags.cluster.given() ? placed.hosts[i].name : launch::OwnName();
     task.listen_host = placed.addresses[i];
     task.listen_port = placed.hosts[i].port;
-    task.tls = tls;
+    task.one_machine = placed.all_local;
     task.local_members = static_cast<int>(placed.OnHostOf(i, options.workers));
     task.options = options;
     const std::string name = server ? "server " + std::to_string(i - options.workers)
@@ -233,8 +232,8 @@ void AddExchangeFlags(CLI::App& c, TrainFlags& flags) {
   c.add_option("--machines", o.machines, "By rank, which machine's memory a worker shares, instead of what it sees, as in a,a,b,b")
       ->type_name("NAME,...")
       ->delimiter(',');
-  c.add_option("--wire", o.wire, "tls: encrypted; auth: peers prove who they are, nothing is encrypted; auto: tls between hosts")
-      ->check(OneOf({"auto", "tls", "auth"}));
+  c.add_option("--wire", o.wire, "tls: encrypted; auth: changes are found, nothing is encrypted; plain: neither; auto: tls between hosts, plain on one")
+      ->check(OneOf({"auto", "tls", "auth", "plain"}));
   c.add_flag("--sync", o.sync, "With one worker: run the whole exchange all the same");
 }
 

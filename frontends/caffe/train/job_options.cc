@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "frontends/caffe/net/filter.h"
@@ -216,7 +217,13 @@ Result<session::NodeOptions> WorkerNodeOptionsOf(const MemberTask& task, const p
 }
 
 transport::tcp::Security::Mode ModeOf(const MemberTask& task) {
-  return task.tls ? transport::tcp::Security::Mode::kTls : transport::tcp::Security::Mode::kAuth;
+  using Mode = transport::tcp::Security::Mode;
+  const std::string& wire = task.options.wire;
+  std::optional<Mode> wanted;
+  if (wire == "tls") wanted = Mode::kTls;
+  if (wire == "auth") wanted = Mode::kAuth;
+  if (wire == "plain") wanted = Mode::kPlain;
+  return session::ProtectionOf(wanted, task.one_machine);
 }
 
 }  // namespace poseidon::caffe

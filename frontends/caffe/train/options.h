@@ -27,7 +27,7 @@ struct TrainOptions {
   std::string policy = "time";
   std::map<std::string, std::string> schemes;  // by layer, by their names
   std::string plan_file;                       // plan.json to follow
-  std::string wire = "auto";                   // auto, tls, auth
+  std::string wire = "auto";                   // auto, tls, auth, plain
   std::string levels = "auto";                 // flat, host, auto: plan/hosts.h
   std::vector<std::string> machines;           // by rank, instead of what each worker sees
   double dead_after = ToSeconds(coordinator::LivenessRule{}.dead_after);                      // seconds
@@ -58,7 +58,7 @@ struct MemberTask {
   std::uint16_t listen_port = 0;
   std::string coordinator_host;
   std::uint16_t coordinator_port = 0;
-  bool tls = false;
+  bool one_machine = true;  // no member is on another one
   int local_members = 1;  // on this host: they share its cores
   TrainOptions options;
 };

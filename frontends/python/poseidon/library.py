@@ -27,7 +27,7 @@ GIVEN_RANK, GIVEN_WORKERS = 1, 2
 FORWARD, BACKWARD = 0, 1
 NOTICE = 1
 WARNING = 2
-WIRE = {"auto": 0, "tls": 1, "auth": 2}
+WIRE = {"auto": 0, "tls": 1, "auth": 2, "plain": 3}
 POLICY = {"time": 1, "bytes": 2}
 LEVELS = {"flat": 0, "host": 1, "auto": 2}
 

@@ -128,7 +128,7 @@ class Measurement:
         """`title`: the model's name; `steps`: how many are measured; `threads`: that compute; `blas`: see poseidon.torch.init."""
         self.title, self.wanted, self.threads = title, steps, threads
         self.cores = cores()
-        self.session = _session.join(rank=0, workers=1, threads=threads, cores=self.cores, levels="flat", wire="auth",
+        self.session = _session.join(rank=0, workers=1, threads=threads, cores=self.cores, levels="flat", wire="plain",
                                      final_plan_step=LATE, trace_spans=SPANS, blas=blas)
         self.load = Load()
 

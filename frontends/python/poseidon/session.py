@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     class Options(TypedDict, total=False):
         """The keywords of open_options but for a place, as poseidon.torch.init explains them."""
 
-        wire: Literal["auto", "tls", "auth"]
+        wire: Literal["auto", "tls", "auth", "plain"]
         schemes: dict[str, str] | str | None
         plan_pin: str | None
         final_plan_step: int | None

@@ -114,7 +114,7 @@ std::unique_ptr<Connection> ConnectionOf(Executor& executor, std::shared_ptr<Lin
                                          std::string peer_name) {
   auto end = std::make_shared<End>(executor, std::move(link), side);
   end->Attach();
-  return std::make_unique<MemoryConnection>(std::move(end), std::move(peer_name), /*integrity_protected=*/true);
+  return std::make_unique<MemoryConnection>(std::move(end), std::move(peer_name));
 }
 
 // The accepting side of a connection that its listener has not seen yet. If it never does, because

@@ -18,15 +18,30 @@ class Cursor {
  public:
   Cursor() = default;
   explicit Cursor(std::span<const Bytes> buffers) {
-    for (const Bytes& buffer : buffers) {
-      if (!buffer.empty()) buffers_.push_back(buffer);
-      left_ += buffer.size();
-    }
+    for (const Bytes& buffer : buffers) Append(buffer);
+  }
+  void Append(Bytes buffer) {
+    if (!buffer.empty()) buffers_.push_back(buffer);
+    left_ += buffer.size();
+  }
+  // Forgets all buffers and keeps the memory of their list.
+  void Clear() {
+    buffers_.clear();
+    first_ = left_ = 0;
   }
   std::size_t left() const { return left_; }
   bool done() const { return left_ == 0; }
   // The buffers that are left; none of them is empty.
   std::span<const Bytes> buffers() const { return std::span(buffers_).subspan(first_); }
+  // Calls `use(piece)` for each piece of the next `bytes` bytes, which are left.
+  template <typename Use>
+  void ForNext(std::size_t bytes, Use&& use) const {
+    for (std::size_t i = first_; bytes > 0; ++i) {
+      const Bytes piece = buffers_[i].first(std::min(bytes, buffers_[i].size()));
+      use(piece);
+      bytes -= piece.size();
+    }
+  }
   void Advance(std::size_t bytes) {
     left_ -= bytes;
     while (bytes > 0) {
@@ -46,31 +61,29 @@ class Cursor {
 using ReadCursor = Cursor<MutableBytes>;
 using WriteCursor = Cursor<ConstBytes>;
 
-// Translates between a socket and the bytes of a stream: first it authenticates the peer, then it
-// encrypts and decrypts, or passes on, each byte. It never blocks and owns neither socket nor buffers.
+// Bytes that have moved on the wire, in all.
+struct WireBytes {
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+};
+
+// Translates between a socket and the bytes of a stream, once the peer has authenticated (handshake.h). It never
+// blocks and owns neither socket nor buffers.
 class Codec {
  public:
-  enum class Handshake {
-    kReadable,  // call again once the socket is readable
-    kWritable,  // call again once the socket is writable
-    kAuthenticated,
-    kRefused,  // the peer has not proven the token, or does not speak this protocol
-    kVersionsDiffer,
-    kEnded,  // the peer closed the connection; wire_bytes_in() shows whether it ever sent anything
-  };
   enum class Next {
     kGoOn,      // call again when convenient
-    kReadable,  // as above
-    kWritable,
-    kEnded,   // the peer ended the stream
-    kFailed,  // `error` says why; EBADMSG when bytes do not check
+    kReadable,  // call again once the socket is readable
+    kWritable,  // call again once the socket is writable
+    kEnded,     // the peer ended the stream
+    kFailed,    // `error` says why; EBADMSG when bytes do not check
   };
   struct Moved {
     std::size_t bytes = 0;
     Next next = Next::kGoOn;
     int error = 0;
   };
-  // How many bytes are worth asking the socket for, and how many may move in this call.
+  // How many bytes are worth asking the socket for, and after how many nothing more is begun.
   struct Amount {
     std::size_t enough = 0;
     std::size_t limit = 0;
@@ -78,24 +91,18 @@ class Codec {
 
   virtual ~Codec() = default;
 
-  virtual Handshake Authenticate() = 0;
-
-  // After authentication. Both advance the cursor by `bytes`.
+  // Both advance the cursor by `bytes`, which may exceed the limit by one record.
   virtual Moved Read(ReadCursor& into, Amount amount) = 0;
-  // Goes on with what unsent() holds even if nothing is left in `from`.
+  // The memory of `from` is read until unsent() is false. Goes on with what is unsent even if nothing is left in `from`.
   virtual Moved Write(WriteCursor& from, std::size_t limit) = 0;
   // True while bytes taken from a writer have not reached the socket.
   virtual bool unsent() const = 0;
-  // Sends the protocol's closing message, if it has one and the socket takes it now.
-  virtual void Finish() = 0;
 
-  virtual bool integrity_protected() const = 0;
-  std::uint64_t wire_bytes_in() const { return wire_bytes_in_; }
-  std::uint64_t wire_bytes_out() const { return wire_bytes_out_; }
+  const WireBytes& wire_bytes() const { return wire_; }
 
  protected:
-  std::uint64_t wire_bytes_in_ = 0;
-  std::uint64_t wire_bytes_out_ = 0;
+  explicit Codec(const WireBytes& of_handshake) : wire_(of_handshake) {}
+  WireBytes wire_;
 };
 
 }  // namespace poseidon::transport::tcp

@@ -45,7 +45,7 @@ class Connector final : public Connecting, public std::enable_shared_from_this<C
   void Attempt();
   void Established();
   void Retry(Stage stage);
-  void Introduced(Codec::Handshake outcome);
+  void Introduced(Handshake::Outcome outcome);
   Status TimedOut() const;
   Status CannotConnect(int error) const;
   void End(Result<std::unique_ptr<Connection>> result);
@@ -100,14 +100,13 @@ void Connector::Established() {
   if (error == 0 && self.ok() && self.value() == address_) error = ECONNREFUSED;
   if (error == ECONNREFUSED) return Retry(Stage::kNobodyListens);
   if (error != 0) return End(CannotConnect(error));
-  Result<std::unique_ptr<Codec>> codec = endpoint_->NewCodec(socket_->fd(), HelloRole::kClient);
-  if (!codec.ok()) return End(codec.status());
+  Result<std::unique_ptr<Handshake>> handshake = endpoint_->NewHandshake(socket_->fd(), HelloRole::kClient);
+  if (!handshake.ok()) return End(handshake.status());
   stage_ = Stage::kAuthenticating;
-  introduction_ = std::make_shared<Introduction>(
-      endpoint_->executor(),
-      Link{.socket = std::move(socket_), .codec = std::move(*codec), .peer = name_});
+  introduction_ =
+      std::make_shared<Introduction>(endpoint_->executor(), std::move(socket_), *std::move(handshake), name_);
   introduction_->Start(
-      [self = shared_from_this()](Codec::Handshake outcome) { self->Introduced(outcome); });
+      [self = shared_from_this()](Handshake::Outcome outcome) { self->Introduced(outcome); });
 }
 
 void Connector::Retry(Stage stage) {
@@ -120,16 +119,16 @@ void Connector::Retry(Stage stage) {
   pause_ = std::min(2 * pause_, kLastPause);
 }
 
-void Connector::Introduced(Codec::Handshake outcome) {
+void Connector::Introduced(Handshake::Outcome outcome) {
   switch (outcome) {
-    case Codec::Handshake::kAuthenticated:
+    case Handshake::Outcome::kAuthenticated:
       return End(NewConnection(endpoint_->executor(), introduction_->TakeLink()));
-    case Codec::Handshake::kVersionsDiffer:
+    case Handshake::Outcome::kVersionsDiffer:
       return End(FailedPrecondition("the Poseidon at " + name_ +
                                     " speaks other protocol versions than this one (" +
                                     std::to_string(endpoint_->options().versions.min) + " to " +
                                     std::to_string(endpoint_->options().versions.max) + ")"));
-    case Codec::Handshake::kEnded:
+    case Handshake::Outcome::kEnded:
       // Not one byte came: the listener is closing, or had too many connections in their handshake.
       if (!introduction_->heard_anything()) return Retry(Stage::kAuthenticating);
       [[fallthrough]];

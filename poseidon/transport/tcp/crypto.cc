@@ -42,11 +42,11 @@ OSSL_LIB_CTX* OwnOpenSsl() {
   return context;
 }
 
-Key Key::Derive(const Token& token, std::string_view purpose) {
+Key Key::Derive(ConstBytes secret, std::string_view purpose) {
   const KdfPtr kdf(EVP_KDF_fetch(OwnOpenSsl(), "HKDF", nullptr));
   const KdfContextPtr context(EVP_KDF_CTX_new(kdf.get()));
   POSEIDON_CHECK(context != nullptr, "OpenSSL 3 has HKDF");
-  const OSSL_PARAM params[] = {Digestname(), Octets(OSSL_KDF_PARAM_KEY, token.bytes()),
+  const OSSL_PARAM params[] = {Digestname(), Octets(OSSL_KDF_PARAM_KEY, secret),
                                Octets(OSSL_KDF_PARAM_INFO, AsBytes(purpose)),
                                OSSL_PARAM_construct_end()};
   Key key;

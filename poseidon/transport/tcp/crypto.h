@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "poseidon/base/bytes.h"
-#include "poseidon/transport/tcp/token.h"
 
 // The few primitives the handshakes need, from OpenSSL. All calls are thread-safe.
 namespace poseidon::transport::tcp {
@@ -18,8 +17,8 @@ using Digest = std::array<std::byte, 32>;
 // A 256-bit key for one purpose; wiped when destroyed.
 class Key {
  public:
-  // HKDF-SHA256 of the token with `purpose` as its context string.
-  static Key Derive(const Token& token, std::string_view purpose);
+  // HKDF-SHA256 of a secret (a token, a key, what a handshake agreed on) with `purpose` as its context string.
+  static Key Derive(ConstBytes secret, std::string_view purpose);
   Key(const Key&) = default;
   Key& operator=(const Key&) = default;
   ~Key();

@@ -52,6 +52,10 @@ class Descriptor {
   std::unique_ptr<Watched> watched_;
 };
 
+// Lets this process open `more` descriptors beside those that are open: raises its soft limit, as far as the hard one allows,
+// and only where the present one is too low. kResourceExhausted, with both numbers, where the hard limit is too low.
+Status AllowDescriptors(std::size_t more);
+
 }  // namespace poseidon::transport::tcp
 
 #endif  // POSEIDON_TRANSPORT_TCP_DESCRIPTOR_H_

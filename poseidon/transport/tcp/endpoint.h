@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "poseidon/base/result.h"
-#include "poseidon/transport/tcp/codec.h"
+#include "poseidon/transport/tcp/handshake.h"
 #include "poseidon/transport/tcp/tcp_context.h"
-#include "poseidon/transport/tcp/tls_codec.h"
+#include "poseidon/transport/tcp/tls_handshake.h"
 
 // Shared by the listeners and connects of one context, and begins each of them.
 namespace poseidon::transport::tcp {
@@ -20,14 +20,14 @@ class Endpoint {
 
   IoExecutor& executor() const { return executor_; }
   const TcpOptions& options() const { return options_; }
-  Result<std::unique_ptr<Codec>> NewCodec(int fd, HelloRole role) const;
+  Result<std::unique_ptr<Handshake>> NewHandshake(int fd, HelloRole role) const;
 
  private:
   Endpoint(IoExecutor& executor, TcpOptions options);
 
   IoExecutor& executor_;
   const TcpOptions options_;
-  std::optional<Key> hello_key_;            // mode kAuth
+  std::optional<Key> hello_key_;            // modes kAuth and kPlain
   std::shared_ptr<const TlsSettings> tls_;  // mode kTls
 };
 

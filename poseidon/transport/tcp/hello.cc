@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "poseidon/base/check.h"
+#include "poseidon/transport/tcp/secret_bytes.h"
 
 namespace poseidon::transport::tcp {
 namespace {
@@ -29,6 +30,7 @@ constexpr std::uint8_t kNotAHelloReason = 2;
 
 constexpr std::string_view kServerLabel = "poseidon hello: the server holds the token";
 constexpr std::string_view kClientLabel = "poseidon hello: the client holds the token";
+constexpr std::string_view kRecordsLabel = "poseidon hello: the secret of the records";
 
 struct Fields {
   std::uint8_t kind = 0;
@@ -178,6 +180,17 @@ Digest Hello::ServerProof() const {
 Digest Hello::ClientProof(const Digest& server_proof) const {
   const ConstBytes parts[] = {AsBytes(kClientLabel), client_header_, server_header_, server_proof};
   return Hmac(key_, parts);
+}
+
+// Of both nonces: no two connections have the same secrets.
+Key Hello::RecordSecret(HelloRole role) const {
+  POSEIDON_CHECK(state_ == State::kAuthenticated, "the peer is proven before its records are read");
+  const ConstBytes parts[] = {AsBytes(kRecordsLabel), client_header_, server_header_};
+  Digest shared = Hmac(key_, parts);
+  const Key secret = Key::Derive(shared, role == HelloRole::kClient ? "poseidon records of the client"
+                                                                    : "poseidon records of the server");
+  Wipe(shared);
+  return secret;
 }
 
 void Hello::Send(ConstBytes bytes) { output_.insert(output_.end(), bytes.begin(), bytes.end()); }

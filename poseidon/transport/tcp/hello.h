@@ -56,6 +56,8 @@ class Hello {
   ByteBuffer TakeOutput();
 
   Versions peer_versions() const { return peer_versions_; }
+  // The secret of the records that `role` sends over this connection (records.h). After kAuthenticated.
+  Key RecordSecret(HelloRole role) const;
 
  private:
   using Header = std::array<std::byte, kHeaderBytes>;

@@ -28,8 +28,8 @@ inline Hello::State FeedHello(HelloRole role, const Key& key, ConstBytes bytes) 
 }
 
 inline void FeedHello(ConstBytes bytes) {
-  constexpr std::array<std::byte, Token::kBytes> kSecret{};
-  const Key key = Key::Derive(Token::FromBytes(kSecret), "hello fuzz");
+  constexpr std::array<std::byte, 32> kSecret{};
+  const Key key = Key::Derive(kSecret, "hello fuzz");
   FeedHello(HelloRole::kServer, key, bytes);
   FeedHello(HelloRole::kClient, key, bytes);
 }

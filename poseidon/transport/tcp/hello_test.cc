@@ -15,9 +15,9 @@ namespace {
 using State = Hello::State;
 
 Key KeyOf(char secret) {
-  std::array<std::byte, Token::kBytes> bytes;
+  std::array<std::byte, 32> bytes;
   bytes.fill(static_cast<std::byte>(secret));
-  return Key::Derive(Token::FromBytes(bytes), "hello test");
+  return Key::Derive(bytes, "hello test");
 }
 
 Hello::Nonce NonceOf(int seed) {

@@ -16,25 +16,25 @@ void Introduction::Start(Done done) {
 
 void Introduction::Drop() {
   done_ = nullptr;
-  if (!link_.socket) return;
+  if (!socket_) return;
   // The bytes sent last (an alert, a refusal) must not be lost to a reset.
-  ::shutdown(link_.socket->fd(), SHUT_WR);
-  static_cast<void>(Discard(link_.socket->fd()));
-  link_.socket.reset();
+  ::shutdown(socket_->fd(), SHUT_WR);
+  static_cast<void>(Discard(socket_->fd()));
+  socket_.reset();
 }
 
 void Introduction::Pump() {
   // Dropped between the post and this turn.
-  if (!link_.socket) return;
-  switch (const Codec::Handshake outcome = link_.codec->Authenticate(); outcome) {
-    case Codec::Handshake::kReadable:
-      return link_.socket->WhenReadable([self = shared_from_this()] { self->Pump(); });
-    case Codec::Handshake::kWritable:
-      return link_.socket->WhenWritable([self = shared_from_this()] { self->Pump(); });
-    case Codec::Handshake::kAuthenticated:
-    case Codec::Handshake::kRefused:
-    case Codec::Handshake::kVersionsDiffer:
-    case Codec::Handshake::kEnded:
+  if (!socket_) return;
+  switch (const Handshake::Outcome outcome = handshake_->Authenticate(); outcome) {
+    case Handshake::Outcome::kReadable:
+      return socket_->WhenReadable([self = shared_from_this()] { self->Pump(); });
+    case Handshake::Outcome::kWritable:
+      return socket_->WhenWritable([self = shared_from_this()] { self->Pump(); });
+    case Handshake::Outcome::kAuthenticated:
+    case Handshake::Outcome::kRefused:
+    case Handshake::Outcome::kVersionsDiffer:
+    case Handshake::Outcome::kEnded:
       // Out of the member first: the callback may call Drop, which clears the member while its function still runs.
       return std::exchange(done_, nullptr)(outcome);
   }

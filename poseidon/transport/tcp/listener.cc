@@ -66,7 +66,7 @@ class Door : public std::enable_shared_from_this<Door> {
   // Of the oldest stranger.
   Duration Stay() const { return endpoint_->executor().now() - strangers_.front().arrived; }
   void Welcome(UniqueFd fd);
-  void Decide(Place stranger, Codec::Handshake outcome);
+  void Decide(Place stranger, Handshake::Outcome outcome);
   void TurnAway(Place stranger, std::uint64_t& counter, std::string_view reason);
   void LogTurnedAway(const std::string& peer, std::string_view reason) const;
 
@@ -137,12 +137,12 @@ void Door::Welcome(UniqueFd fd) {
     ++counters_.went_away;
     return;
   }
-  // The codec takes the number, because Watch takes the descriptor.
+  // The handshake takes the number, because Watch takes the descriptor.
   const int number = fd.get();
   Result<std::unique_ptr<Descriptor>> socket =
       Descriptor::Watch(endpoint_->executor(), std::move(fd));
-  Result<std::unique_ptr<Codec>> codec = endpoint_->NewCodec(number, HelloRole::kServer);
-  if (!socket.ok() || !codec.ok()) {
+  Result<std::unique_ptr<Handshake>> handshake = endpoint_->NewHandshake(number, HelloRole::kServer);
+  if (!socket.ok() || !handshake.ok()) {
     ++counters_.crowded_out;
     return;
   }
@@ -153,21 +153,20 @@ void Door::Welcome(UniqueFd fd) {
   const Place stranger = strangers_.emplace(strangers_.end());
   stranger->arrived = endpoint_->executor().now();
   stranger->peer = address.value().ToAddress().ToString();
-  stranger->introduction = std::make_shared<Introduction>(
-      endpoint_->executor(),
-      Link{.socket = std::move(*socket), .codec = std::move(*codec), .peer = stranger->peer});
+  stranger->introduction =
+      std::make_shared<Introduction>(endpoint_->executor(), *std::move(socket), *std::move(handshake), stranger->peer);
   // Both tasks are cancelled before the stranger leaves its place.
   stranger->deadline = endpoint_->executor().PostAfter(
       options.authentication_deadline, [self = shared_from_this(), stranger] {
         self->TurnAway(stranger, self->counters_.too_slow, "it did not authenticate in time");
       });
   stranger->introduction->Start(
-      [self = shared_from_this(), stranger](Codec::Handshake o) { self->Decide(stranger, o); });
+      [self = shared_from_this(), stranger](Handshake::Outcome o) { self->Decide(stranger, o); });
 }
 
-void Door::Decide(Place stranger, Codec::Handshake outcome) {
+void Door::Decide(Place stranger, Handshake::Outcome outcome) {
   switch (outcome) {
-    case Codec::Handshake::kAuthenticated: {
+    case Handshake::Outcome::kAuthenticated: {
       endpoint_->executor().Cancel(stranger->deadline);
       Link link = stranger->introduction->TakeLink();
       // Its place is free before the callback runs, and the callback comes last: it may destroy the listener.
@@ -176,9 +175,9 @@ void Door::Decide(Place stranger, Codec::Handshake outcome) {
       accept_(NewConnection(endpoint_->executor(), std::move(link)));
       return;
     }
-    case Codec::Handshake::kVersionsDiffer:
+    case Handshake::Outcome::kVersionsDiffer:
       return TurnAway(stranger, counters_.versions_differ, "it speaks other versions");
-    case Codec::Handshake::kEnded:
+    case Handshake::Outcome::kEnded:
       return TurnAway(stranger, counters_.went_away, "it went away without authenticating");
     default:
       return TurnAway(stranger, counters_.refused, "it does not hold this job's token");

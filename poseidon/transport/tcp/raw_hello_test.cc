@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member that speaks on a raw socket: the hello (mode kAuth), and ends, turns and buffers of the stream after it.
+// A member that speaks on a raw socket: the hello (mode kPlain), and ends, turns and buffers of the stream after it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/socket.h>
@@ -21,12 +21,12 @@ namespace {
 
 using testing::HasSubstr;
 
-class TcpAuth : public testing::Test {
+class TcpPlain : public testing::Test {
  protected:
-  static TcpOptions Options() { return {.security = {.mode = Mode::kAuth, .token = TokenOf('a')}}; }
+  static TcpOptions Options() { return {.security = {.mode = Mode::kPlain, .token = TokenOf('a')}}; }
   // What a member's client says in a conversation over `socket`, piece by piece.
   static std::vector<ByteBuffer> Authenticate(const RawSocket& socket, Hello::Nonce nonce = {}) {
-    Hello hello(HelloRole::kClient, Key::Derive(TokenOf('a'), "poseidon hello"), {}, nonce);
+    Hello hello(HelloRole::kClient, Key::Derive(TokenOf('a').bytes(), "poseidon hello, plain bytes follow"), {}, nonce);
     std::vector<ByteBuffer> said;
     said.push_back(hello.TakeOutput());
     socket.Send(said.back());
@@ -43,7 +43,7 @@ class TcpAuth : public testing::Test {
   }
 };
 
-TEST_F(TcpAuth, AReplayedHelloIsRefused) {
+TEST_F(TcpPlain, AReplayedHelloIsRefused) {
   Member server(Options());
   const Address address = server.Listen();
   const RawSocket member = RawSocket::ConnectTo(address);
@@ -60,7 +60,7 @@ TEST_F(TcpAuth, AReplayedHelloIsRefused) {
   EXPECT_EQ(server.accepted_count(), 0u);
 }
 
-TEST_F(TcpAuth, AClientThatSpeaksAnotherProtocolIsRefused) {
+TEST_F(TcpPlain, AClientThatSpeaksAnotherProtocolIsRefused) {
   Member server(Options());
   const RawSocket browser = RawSocket::ConnectTo(server.Listen());
   browser.Send(
@@ -70,7 +70,7 @@ TEST_F(TcpAuth, AClientThatSpeaksAnotherProtocolIsRefused) {
   EXPECT_EQ(server.strangers().refused, 1u);
 }
 
-TEST_F(TcpAuth, APeerThatFinishesWritingCanStillRead) {
+TEST_F(TcpPlain, APeerThatFinishesWritingCanStillRead) {
   Member server(Options());
   const RawSocket member = RawSocket::ConnectTo(server.Listen());
   Authenticate(member);
@@ -87,7 +87,7 @@ TEST_F(TcpAuth, APeerThatFinishesWritingCanStillRead) {
   EXPECT_EQ(far.Read(room).status.code(), StatusCode::kUnavailable);
 }
 
-TEST_F(TcpAuth, AnEndInTheMiddleOfAReadIsAFailure) {
+TEST_F(TcpPlain, AnEndInTheMiddleOfAReadIsAFailure) {
   Member server(Options());
   const RawSocket member = RawSocket::ConnectTo(server.Listen());
   Authenticate(member);
@@ -102,7 +102,7 @@ TEST_F(TcpAuth, AnEndInTheMiddleOfAReadIsAFailure) {
 }
 
 // With the default disposition of SIGPIPE, which would end the process if a send raised it.
-TEST_F(TcpAuth, AResetFailsReadsAndWrites) {
+TEST_F(TcpPlain, AResetFailsReadsAndWrites) {
   Member server(Options());
   RawSocket member = RawSocket::ConnectTo(server.Listen());
   Authenticate(member);
@@ -119,7 +119,7 @@ TEST_F(TcpAuth, AResetFailsReadsAndWrites) {
 }
 
 // A process that dies with bytes unread resets its connections; its last message must not be lost.
-TEST_F(TcpAuth, BytesThatArrivedBeforeAResetAreRead) {
+TEST_F(TcpPlain, BytesThatArrivedBeforeAResetAreRead) {
   Member server(Options());
   RawSocket member = RawSocket::ConnectTo(server.Listen());
   Authenticate(member);
@@ -137,7 +137,7 @@ TEST_F(TcpAuth, BytesThatArrivedBeforeAResetAreRead) {
 }
 
 // One peer that always has bytes ready does not keep another's from being read.
-TEST_F(TcpAuth, ABusyPeerLeavesTurnsToOthers) {
+TEST_F(TcpPlain, ABusyPeerLeavesTurnsToOthers) {
   TcpOptions options = Options();
   options.socket.receive_buffer_bytes = 200 * 1024;
   Member server(options);

@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -154,6 +155,63 @@ SocketCall Send(int fd, ConstBytes from) {
     if (n >= 0) return {.bytes = static_cast<std::size_t>(n)};
     if (errno != EINTR) return {.error = errno};
   }
+}
+
+namespace {
+
+// More buffers than a frame or a batch of small ones has; the rest waits for the next call.
+constexpr std::size_t kVectors = 64;
+
+struct Vectors {
+  std::array<iovec, kVectors + 1> entries;
+  msghdr message{};
+  std::size_t bytes = 0;
+
+  template <typename Bytes>
+  Vectors(std::span<const Bytes> buffers, std::size_t limit) {
+    message.msg_iov = entries.data();
+    for (const Bytes& buffer : buffers) {
+      if (message.msg_iovlen == kVectors || bytes == limit) break;
+      Add(buffer.first(std::min(buffer.size(), limit - bytes)));
+    }
+  }
+  void Add(ConstBytes buffer) {
+    // sendmsg takes the same struct as recvmsg but only reads what it points to.
+    entries[message.msg_iovlen++] = {.iov_base = const_cast<std::byte*>(buffer.data()), .iov_len = buffer.size()};
+    bytes += buffer.size();
+  }
+};
+
+// Calls `move` until no signal has come between.
+template <typename Move>
+GatheredCall Called(const Vectors& vectors, Move&& move) {
+  GatheredCall call;
+  call.offered = vectors.bytes;
+  for (;;) {
+    const ssize_t n = move();
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      call.error = errno;
+    } else {
+      call.bytes = static_cast<std::size_t>(n);
+    }
+    return call;
+  }
+}
+
+}  // namespace
+
+GatheredCall Receive(int fd, std::span<const MutableBytes> into, std::size_t limit, MutableBytes behind) {
+  Vectors vectors(into, limit);
+  // Behind buffers that are not all in this call would be the wrong place.
+  const bool all = vectors.message.msg_iovlen == into.size();
+  if (all && !behind.empty()) vectors.Add(behind);
+  return Called(vectors, [&] { return ::recvmsg(fd, &vectors.message, 0); });
+}
+
+GatheredCall Send(int fd, std::span<const ConstBytes> from, std::size_t limit) {
+  Vectors vectors(from, limit);
+  return Called(vectors, [&] { return ::sendmsg(fd, &vectors.message, MSG_NOSIGNAL); });
 }
 
 bool EverythingArrived(int fd) {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "poseidon/base/bytes.h"
@@ -61,6 +62,14 @@ struct SocketCall {
 };
 SocketCall Receive(int fd, MutableBytes into);
 SocketCall Send(int fd, ConstBytes from);
+
+// The same with many buffers in order, as far as `limit` and one call reach: `offered` bytes.
+struct GatheredCall : SocketCall {
+  std::size_t offered = 0;
+};
+// What arrives beyond the limit lands in `behind`.
+GatheredCall Receive(int fd, std::span<const MutableBytes> into, std::size_t limit, MutableBytes behind = {});
+GatheredCall Send(int fd, std::span<const ConstBytes> from, std::size_t limit);
 
 // After the end was sent (shutdown): whether the peer's system has it and everything before it.
 bool EverythingArrived(int fd);

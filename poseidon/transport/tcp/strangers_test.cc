@@ -40,16 +40,19 @@ TEST_P(Tcp, AnotherTokenIsRefusedAtOnce) {
   EXPECT_EQ(server.strangers().total(), 1u);
 }
 
-TEST_P(Tcp, TheOtherModeIsRefusedAtOnceWithTheSameWords) {
+TEST_P(Tcp, AnotherModeIsRefusedAtOnceWithTheSameWords) {
   Member server(Options());
   const Address address = server.Listen();
-  Member other(Options('a', Tls() ? Mode::kAuth : Mode::kTls));
-  const Status mode = other.ConnectFailure(address);
   Member stranger(Options('b'));
-  EXPECT_EQ(mode, stranger.ConnectFailure(address));
-  EXPECT_EQ(mode.code(), StatusCode::kPermissionDenied);
+  const Status refused = stranger.ConnectFailure(address);
+  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
+  for (const Mode mode : {Mode::kTls, Mode::kAuth, Mode::kPlain}) {
+    if (mode == GetParam()) continue;
+    Member other(Options('a', mode));
+    EXPECT_EQ(other.ConnectFailure(address), refused);
+  }
   ExpectOpenForMembers(server, address);
-  EXPECT_EQ(server.strangers().total(), 2u);
+  EXPECT_EQ(server.strangers().total(), 3u);
 }
 
 TEST_P(Tcp, OtherVersionsAreARefusalOfTheirOwn) {

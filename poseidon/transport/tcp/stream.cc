@@ -31,7 +31,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void LimitUndelivered(std::size_t bytes);
 
   const std::string& peer() const { return link_.peer; }
-  bool integrity_protected() const { return link_.codec->integrity_protected(); }
   ConnectionCounters counters() const;
 
  private:
@@ -108,7 +107,7 @@ void Stream::PumpRead() {
         link_.codec->Read(read_->into, {.enough = std::min(missing, budget), .limit = budget});
     read_->bytes += moved.bytes;
     counters_.bytes_read += moved.bytes;
-    budget -= moved.bytes;
+    budget -= std::min(budget, moved.bytes);
     if (moved.next == Codec::Next::kEnded || moved.next == Codec::Next::kFailed) {
       read_end_ = WhyItStopped(moved);
     }
@@ -131,7 +130,7 @@ void Stream::PumpWrite() {
       CompleteWrite(write_end_);
       continue;
     }
-    // TLS takes bytes over before the socket has them. A completion before that would count them as sent.
+    // Records hold bytes before the socket has them. A completion before that would count them as sent.
     if (write_->from.done() && !link_.codec->unsent()) {
       CompleteWrite(OkStatus());
       continue;
@@ -139,7 +138,7 @@ void Stream::PumpWrite() {
     if (budget == 0) return Continue(write_pump_, &Stream::PumpWrite);
     const Codec::Moved moved = link_.codec->Write(write_->from, budget);
     counters_.bytes_written += moved.bytes;
-    budget -= moved.bytes;
+    budget -= std::min(budget, moved.bytes);
     if (moved.next == Codec::Next::kFailed) {
       write_end_ = WhyItStopped(moved);
     } else if (moved.next == Codec::Next::kWritable) {
@@ -178,8 +177,6 @@ void Stream::Close(const Status& reason) {
   // a reset is right: it fails what the peer is still writing.
   // After an end nothing is unread, so that a plain close delivers what was written; after a failure nothing can.
   const bool linger = read_end_.ok() && write_end_.ok();
-  // Before the shutdown below, after which nothing can be sent.
-  if (write_end_.ok()) link_.codec->Finish();
   read_end_ = write_end_ = closed;
   read_pump_ = write_pump_ = Pump::kIdle;  // what waits for the socket may never run
   if (read_) {
@@ -218,8 +215,8 @@ void Stream::LimitUndelivered(std::size_t bytes) {
 
 ConnectionCounters Stream::counters() const {
   ConnectionCounters counters = counters_;
-  counters.wire_bytes_in = link_.codec->wire_bytes_in();
-  counters.wire_bytes_out = link_.codec->wire_bytes_out();
+  counters.wire_bytes_in = link_.codec->wire_bytes().in;
+  counters.wire_bytes_out = link_.codec->wire_bytes().out;
   return counters;
 }
 
@@ -248,7 +245,6 @@ class TcpConnection final : public Connection {
     stream_->LimitUndelivered(bytes);
   }
   const std::string& peer_name() const override { return stream_->peer(); }
-  bool integrity_protected() const override { return stream_->integrity_protected(); }
   ConnectionCounters counters() const override { return stream_->counters(); }
 
  private:

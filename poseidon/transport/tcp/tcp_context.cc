@@ -5,15 +5,16 @@
 #include <vector>
 
 #include "poseidon/base/check.h"
-#include "poseidon/transport/tcp/auth_codec.h"
 #include "poseidon/transport/tcp/endpoint.h"
+#include "poseidon/transport/tcp/hello_handshake.h"
 #include "poseidon/transport/tcp/secret_bytes.h"
 
 namespace poseidon::transport::tcp {
 namespace {
 
-// HKDF context: the hello and TLS (tls_codec.cc) have different keys, so that no proof of one serves in the other.
-constexpr std::string_view kHelloPurpose = "poseidon hello";
+// HKDF contexts: each mode has a key of its own (TLS's is in tls_handshake.cc), so that no proof of one serves in another.
+constexpr std::string_view kAuthPurpose = "poseidon hello";
+constexpr std::string_view kPlainPurpose = "poseidon hello, plain bytes follow";
 
 class RealTcpContext final : public TcpContext {
  public:
@@ -63,24 +64,29 @@ Endpoint::Endpoint(IoExecutor& executor, TcpOptions options)
 Result<std::shared_ptr<const Endpoint>> Endpoint::Make(IoExecutor& executor, TcpOptions options) {
   std::shared_ptr<Endpoint> endpoint(new Endpoint(executor, std::move(options)));
   const TcpOptions& o = endpoint->options_;
-  if (o.security.mode == Security::Mode::kAuth) {
-    endpoint->hello_key_ = Key::Derive(o.security.token, kHelloPurpose);
+  if (o.security.mode != Security::Mode::kTls) {
+    endpoint->hello_key_ = Key::Derive(o.security.token.bytes(),
+                                       o.security.mode == Security::Mode::kAuth ? kAuthPurpose : kPlainPurpose);
   } else {
     POSEIDON_ASSIGN_OR_RETURN(
         endpoint->tls_,
         TlsSettings::Make(o.security.token,
-                          {.versions = o.versions, .rekey_after_bytes = o.rekey_after_bytes}));
+                          {.versions = o.versions,
+                           .rekey_after_bytes = o.rekey_after_bytes,
+                           .fast_aes = o.fast_aes}));
   }
   return std::shared_ptr<const Endpoint>(std::move(endpoint));
 }
 
-Result<std::unique_ptr<Codec>> Endpoint::NewCodec(int fd, HelloRole role) const {
-  if (tls_ != nullptr) return TlsSettings::NewCodec(tls_, fd, role);
+Result<std::unique_ptr<Handshake>> Endpoint::NewHandshake(int fd, HelloRole role) const {
+  if (tls_ != nullptr) return TlsSettings::NewHandshake(tls_, fd, role);
   Hello::Nonce nonce;
   // Fresh for each connection: a nonce that came twice would let an old conversation be replayed (hello.h).
   if (!FillRandom(nonce)) return Internal("the system has no randomness for a handshake");
-  return std::unique_ptr<Codec>(
-      std::make_unique<AuthCodec>(fd, role, *hello_key_, options_.versions, nonce));
+  const HelloHandshake::Options options{.versions = options_.versions,
+                                        .authenticated_records = options_.security.mode == Security::Mode::kAuth,
+                                        .rekey_after_bytes = options_.rekey_after_bytes};
+  return std::unique_ptr<Handshake>(std::make_unique<HelloHandshake>(fd, role, *hello_key_, options, nonce));
 }
 
 Result<std::unique_ptr<TcpContext>> TcpContext::Make(IoExecutor& executor, TcpOptions options) {

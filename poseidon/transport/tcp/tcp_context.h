@@ -11,6 +11,7 @@
 #include "poseidon/base/result.h"
 #include "poseidon/transport/tcp/hello.h"
 #include "poseidon/transport/tcp/io_executor.h"
+#include "poseidon/transport/tcp/record_cipher.h"
 #include "poseidon/transport/tcp/socket.h"
 #include "poseidon/transport/tcp/token.h"
 #include "poseidon/transport/transport.h"
@@ -19,8 +20,9 @@ namespace poseidon::transport::tcp {
 
 struct Security {
   enum class Mode {
-    kTls,   // TLS 1.3 keyed by the token: authenticated and encrypted
-    kAuth,  // both ends prove the token, then plain bytes; frames need a checksum of their own
+    kTls,    // the handshake of TLS 1.3 keyed by the token; every record is authenticated and encrypted
+    kAuth,   // both ends prove the token; every record is authenticated
+    kPlain,  // both ends prove the token; what follows is not protected
   };
   Mode mode = Mode::kTls;
   Token token;
@@ -43,11 +45,13 @@ struct TcpOptions {
   // round trips, so a crowd that only occupies places cannot keep it out. As many as a job has members, if they
   // are more.
   std::size_t max_strangers = 64;
-  // TLS: new keys after so many bytes in one direction.
+  // Of records: new keys after so many bytes in one direction.
   std::uint64_t rekey_after_bytes = std::uint64_t{1} << 36;
   // Gets a line about refused strangers, the first and then ever more rarely. Outlives the context, its
   // listeners and connections. May be null.
   LogSink* log = nullptr;
+  // Whether this processor is fast at AES. For tests, which have no other.
+  bool fast_aes = HasFastAes();
 };
 
 // Strangers that a listener has turned away, by reason.

@@ -28,6 +28,7 @@
 #include "poseidon/transport/tcp/descriptor.h"
 #include "poseidon/transport/tcp/io_executor.h"
 #include "poseidon/transport/tcp/tcp_context.h"
+#include "poseidon/transport/tcp/test_bytes.h"
 
 // What the tests of TCP have in common: members and strangers on loopback, used from the test's thread, and the fixture of
 // what holds in both modes.
@@ -192,16 +193,6 @@ class Member {
   std::vector<std::unique_ptr<Connection>> accepted_;
 };
 
-inline ByteBuffer RandomBytes(std::size_t size, unsigned seed) {
-  std::mt19937_64 random(seed);
-  ByteBuffer bytes(size);
-  for (std::size_t i = 0; i < size; i += 8) {
-    const std::uint64_t word = random();
-    std::memcpy(bytes.data() + i, &word, std::min<std::size_t>(8, size - i));
-  }
-  return bytes;
-}
-
 // A stranger's blocking socket.
 class RawSocket {
  public:
@@ -314,6 +305,7 @@ class Tcp : public testing::TestWithParam<Mode> {
     return {.security = {.mode = mode, .token = TokenOf(secret)}};
   }
   static bool Tls() { return GetParam() == Mode::kTls; }
+  static bool Protected() { return GetParam() != Mode::kPlain; }
 
   // Whether a member can still join and move bytes both ways.
   void ExpectOpenForMembers(Member& server, const Address& address) {

@@ -60,7 +60,7 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
     - schemes: {"fc1": "sfb"} or lines of name=scheme, how layers go whatever the plan would choose; plan_pin: the same from
       Exchange.plan_text(), over which schemes win; policy: what the plan makes least, the "time" of a step (default) or "bytes";
       final_plan_step: the step from which the plan of what was measured holds (10), or None, with which the first plan stays
-    - wire: "auth" (default: both ends prove the token, and checksums) or "tls" (encrypted as well); levels: whether workers of a
+    - wire: "tls" (encrypted), "auth" (authenticated), "plain" (neither) or "auto" (default: "tls" unless this worker listens on loopback); levels: whether workers of a
       host combine first, "host", "flat" (not) or "auto" (where there are several hosts and one of them has several workers)
     - join_timeout (120): seconds to wait for all workers; dead_after (30): seconds after which a silent worker is lost;
       stuck_after (60): seconds after which a worker that is alive but keeps the others waiting ends the job; ten times as long

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS through OpenSSL, which never sees the socket: it reads from and writes to buffers of ours, so
-// that many records leave in one system call. (One call per 16 KiB record costs half the rate.)
-#include "poseidon/transport/tcp/tls_codec.h"
+// The handshake of TLS 1.3 through OpenSSL, which never sees the socket: it reads from and writes to buffers of ours, so that
+// what has arrived behind the handshake stays there for the codec.
+#include "poseidon/transport/tcp/tls_handshake.h"
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -20,6 +20,8 @@
 #include "poseidon/base/check.h"
 #include "poseidon/transport/tcp/crypto.h"
 #include "poseidon/transport/tcp/openssl_ptr.h"
+#include "poseidon/transport/tcp/sealed_codec.h"
+#include "poseidon/transport/tcp/secret_bytes.h"
 #include "poseidon/transport/tcp/socket.h"
 
 namespace poseidon::transport::tcp {
@@ -32,13 +34,15 @@ using BioMethodPtr = OpenSslPtr<BIO_METHOD, BIO_meth_free>;
 
 constexpr std::string_view kIdentity = "poseidon";
 constexpr std::string_view kPurpose = "poseidon tls 1.3 external psk";
-constexpr char kSuite[] = "TLS_AES_128_GCM_SHA256";
-constexpr unsigned char kSuiteId[] = {0x13, 0x01};
+// The suite that both ends agree on names the cipher of the records too. Each end puts first what its processor does fast.
+constexpr char kAesFirst[] = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
+constexpr char kChaChaFirst[] = "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
+constexpr std::uint16_t kChaChaId = 0x1303;
+// Its hash is the one that both suites have.
+constexpr unsigned char kKeySuiteId[] = {0x13, 0x01};
 constexpr char kGroups[] = "X25519:P-256";
 
-constexpr std::size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
-constexpr std::size_t kSendBytes = 8 * kRecordBytes;            // plain bytes per system call
-constexpr std::size_t kReceiveBytes = std::size_t{128} << 10;
+constexpr std::string_view kExporter = "EXPORTER-poseidon-records";
 // A hello with pre-shared key and answer is under 1 KiB; a stranger gets no more than this.
 constexpr std::size_t kHandshakeBytes = std::size_t{16} << 10;
 
@@ -77,7 +81,7 @@ std::string OpenSslText() {
 
 struct TlsSettings::Parts {
   Parts(const Token& token, const Options& o)
-      : key(Key::Derive(token, kPurpose)), options(o), protocols(ProtocolList(o.versions)) {}
+      : key(Key::Derive(token.bytes(), kPurpose)), options(o), protocols(ProtocolList(o.versions)) {}
 
   Key key;
   Options options;
@@ -88,48 +92,40 @@ struct TlsSettings::Parts {
 };
 
 // OpenSSL's view of one connection; it reads from input_ and writes to output_.
-class TlsCodec final : public Codec {
+class TlsHandshake final : public Handshake {
  public:
-  TlsCodec(std::shared_ptr<const TlsSettings> settings, int fd, HelloRole role)
+  TlsHandshake(std::shared_ptr<const TlsSettings> settings, int fd, HelloRole role)
       : settings_(std::move(settings)), fd_(fd), role_(role) {}
   // False when OpenSSL has no memory.
   bool Start();
 
-  Handshake Authenticate() override;
-  Moved Read(ReadCursor& into, Amount amount) override;
-  Moved Write(WriteCursor& from, std::size_t limit) override;
-  bool unsent() const override { return output_begin_ < output_.size(); }
-  void Finish() override;
-  bool integrity_protected() const override { return true; }
+  Outcome Authenticate() override;
+  std::unique_ptr<Codec> TakeCodec() override;
 
   static int BioWrite(BIO* bio, const char* bytes, std::size_t size, std::size_t* written);
   static int BioRead(BIO* bio, char* bytes, std::size_t size, std::size_t* read);
   static long BioControl(BIO* bio, int command, long number, void* pointer);
 
  private:
+  bool unsent() const { return output_begin_ < output_.size(); }
   // 0, EAGAIN or the error.
   int Flush();
   // Fills the empty input_. bytes 0 without error: the end.
   SocketCall Refill();
   bool PeerIsProven() const;
-  Handshake Refuse();
-  // Encrypts something of `from`; returns how much, 0 when the peer has made writing impossible.
-  std::size_t Encrypt(WriteCursor& from, std::size_t limit);
-  bool EncryptRecords(ConstBytes bytes);
+  Outcome Refuse();
 
   const std::shared_ptr<const TlsSettings> settings_;
   const int fd_;
   const HelloRole role_;
   SslPtr ssl_;
   bool proven_ = false;
-  std::uint64_t since_rekey_ = 0;
 
-  ByteBuffer input_;  // ciphertext [input_begin_, input_end_) is still to be decrypted
+  ByteBuffer input_;  // [input_begin_, input_end_) is still to be read by OpenSSL
   std::size_t input_begin_ = 0;
   std::size_t input_end_ = 0;
-  ByteBuffer output_;  // ciphertext from output_begin_ on is still to be sent
+  ByteBuffer output_;  // from output_begin_ on still to be sent
   std::size_t output_begin_ = 0;
-  ByteBuffer gathered_;  // small buffers on their way into one record
 };
 
 namespace {
@@ -138,7 +134,7 @@ namespace {
 // pre-shared key (RFC 8446, 4.2.11).
 SSL_SESSION* NewSession(SSL* ssl, const Key& key) {
   SessionPtr session(SSL_SESSION_new());
-  const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kSuiteId);
+  const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kKeySuiteId);
   if (session == nullptr || cipher == nullptr ||
       SSL_SESSION_set1_master_key(session.get(),
                                   reinterpret_cast<const unsigned char*>(key.bytes().data()),
@@ -185,16 +181,18 @@ int SelectProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_siz
   return SSL_TLSEXT_ERR_OK;
 }
 
-ContextPtr NewContext(const SSL_METHOD* method, Key& key) {
+ContextPtr NewContext(const SSL_METHOD* method, Key& key, bool fast_aes) {
   ContextPtr context(SSL_CTX_new_ex(OwnOpenSsl(), nullptr, method));
   if (context == nullptr) return nullptr;
   SSL_CTX* c = context.get();
   SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  // A server follows the client's order, unless AES is slow for itself.
+  if (!fast_aes) SSL_CTX_set_options(c, SSL_OP_CIPHER_SERVER_PREFERENCE);
   SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_app_data(c, &key);
   if (SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_max_proto_version(c, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_ciphersuites(c, kSuite) != 1 || SSL_CTX_set1_groups_list(c, kGroups) != 1 ||
+      SSL_CTX_set_ciphersuites(c, fast_aes ? kAesFirst : kChaChaFirst) != 1 || SSL_CTX_set1_groups_list(c, kGroups) != 1 ||
       SSL_CTX_set_num_tickets(c, 0) != 1) {
     return nullptr;
   }
@@ -209,14 +207,14 @@ TlsSettings::~TlsSettings() = default;
 Result<std::shared_ptr<const TlsSettings>> TlsSettings::Make(const Token& token, Options options) {
   POSEIDON_CHECK(options.versions.max - options.versions.min < 16, "a side speaks few versions");
   auto parts = std::make_unique<Parts>(token, options);
-  parts->client = NewContext(TLS_client_method(), parts->key);
-  parts->server = NewContext(TLS_server_method(), parts->key);
+  parts->client = NewContext(TLS_client_method(), parts->key, options.fast_aes);
+  parts->server = NewContext(TLS_server_method(), parts->key, options.fast_aes);
   parts->bio_method.reset(BIO_meth_new(BIO_TYPE_SOURCE_SINK, "poseidon buffers"));
   BIO_METHOD* method = parts->bio_method.get();
   if (parts->client == nullptr || parts->server == nullptr || method == nullptr ||
-      BIO_meth_set_write_ex(method, TlsCodec::BioWrite) != 1 ||
-      BIO_meth_set_read_ex(method, TlsCodec::BioRead) != 1 ||
-      BIO_meth_set_ctrl(method, TlsCodec::BioControl) != 1) {
+      BIO_meth_set_write_ex(method, TlsHandshake::BioWrite) != 1 ||
+      BIO_meth_set_read_ex(method, TlsHandshake::BioRead) != 1 ||
+      BIO_meth_set_ctrl(method, TlsHandshake::BioControl) != 1) {
     return Internal("OpenSSL cannot be set up for TLS 1.3: " + OpenSslText());
   }
   SSL_CTX* client = parts->client.get();
@@ -235,16 +233,16 @@ Result<std::shared_ptr<const TlsSettings>> TlsSettings::Make(const Token& token,
   return std::shared_ptr<const TlsSettings>(new TlsSettings(std::move(parts)));
 }
 
-Result<std::unique_ptr<Codec>> TlsSettings::NewCodec(std::shared_ptr<const TlsSettings> settings,
-                                                     int fd, HelloRole role) {
-  auto codec = std::make_unique<TlsCodec>(std::move(settings), fd, role);
-  if (!codec->Start()) {
+Result<std::unique_ptr<Handshake>> TlsSettings::NewHandshake(std::shared_ptr<const TlsSettings> settings, int fd,
+                                                             HelloRole role) {
+  auto handshake = std::make_unique<TlsHandshake>(std::move(settings), fd, role);
+  if (!handshake->Start()) {
     return ResourceExhausted("OpenSSL cannot make a connection: " + OpenSslText());
   }
-  return std::unique_ptr<Codec>(std::move(codec));
+  return std::unique_ptr<Handshake>(std::move(handshake));
 }
 
-bool TlsCodec::Start() {
+bool TlsHandshake::Start() {
   const TlsSettings::Parts& parts = *settings_->parts_;
   ssl_.reset(SSL_new(role_ == HelloRole::kClient ? parts.client.get() : parts.server.get()));
   BIO* bio = BIO_new(parts.bio_method.get());
@@ -264,61 +262,61 @@ bool TlsCodec::Start() {
   return true;
 }
 
-int TlsCodec::BioWrite(BIO* bio, const char* bytes, std::size_t size, std::size_t* written) {
-  ByteBuffer& output = static_cast<TlsCodec*>(BIO_get_data(bio))->output_;
+int TlsHandshake::BioWrite(BIO* bio, const char* bytes, std::size_t size, std::size_t* written) {
+  ByteBuffer& output = static_cast<TlsHandshake*>(BIO_get_data(bio))->output_;
   const ConstBytes source = AsBytes(std::string_view(bytes, size));
   output.insert(output.end(), source.begin(), source.end());
   *written = size;
   return 1;
 }
 
-int TlsCodec::BioRead(BIO* bio, char* bytes, std::size_t size, std::size_t* read) {
-  auto* codec = static_cast<TlsCodec*>(BIO_get_data(bio));
+int TlsHandshake::BioRead(BIO* bio, char* bytes, std::size_t size, std::size_t* read) {
+  auto* self = static_cast<TlsHandshake*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
-  const std::size_t there = codec->input_end_ - codec->input_begin_;
+  const std::size_t there = self->input_end_ - self->input_begin_;
   if (there == 0) {
     // Empty is not the end: without the mark OpenSSL would take the 0 for one and fail the connection.
     BIO_set_retry_read(bio);
     return 0;
   }
   *read = std::min(size, there);
-  std::memcpy(bytes, codec->input_.data() + codec->input_begin_, *read);
-  codec->input_begin_ += *read;
+  std::memcpy(bytes, self->input_.data() + self->input_begin_, *read);
+  self->input_begin_ += *read;
   return 1;
 }
 
-long TlsCodec::BioControl(BIO*, int command, long, void*) {
+long TlsHandshake::BioControl(BIO*, int command, long, void*) {
   // OpenSSL flushes after each flight and fails where that fails. Our buffer is sent by Flush() later.
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-int TlsCodec::Flush() {
+int TlsHandshake::Flush() {
   while (unsent()) {
     const SocketCall call = Send(fd_, ConstBytes(output_).subspan(output_begin_));
     if (call.error != 0) return call.error;
     output_begin_ += call.bytes;
-    wire_bytes_out_ += call.bytes;
+    wire_.out += call.bytes;
   }
   output_.clear();
   output_begin_ = 0;
   return 0;
 }
 
-SocketCall TlsCodec::Refill() {
+SocketCall TlsHandshake::Refill() {
   POSEIDON_CHECK(input_begin_ == input_end_, "OpenSSL asks for more when it has read everything");
   const SocketCall call = Receive(fd_, input_);
   input_begin_ = 0;
   input_end_ = call.bytes;
-  wire_bytes_in_ += call.bytes;
+  wire_.in += call.bytes;
   return call;
 }
 
-Codec::Handshake TlsCodec::Authenticate() {
+Handshake::Outcome TlsHandshake::Authenticate() {
   for (;;) {
     const int error = Flush();
-    if (error == EAGAIN) return Handshake::kWritable;
-    if (error != 0) return Handshake::kEnded;
-    if (proven_) return Handshake::kAuthenticated;
+    if (error == EAGAIN) return Outcome::kWritable;
+    if (error != 0) return Outcome::kEnded;
+    if (proven_) return Outcome::kAuthenticated;
     ERR_clear_error();
     const int outcome = SSL_do_handshake(ssl_.get());
     if (outcome == 1) {
@@ -330,16 +328,16 @@ Codec::Handshake TlsCodec::Authenticate() {
     // The peer answers only what it has got, so that a flight leaves before the next one is waited for.
     if (unsent()) continue;
     // A stranger could send a hello in ever more records; this bounds what it makes us read and keep.
-    if (wire_bytes_in_ >= kHandshakeBytes) return Refuse();
+    if (wire_.in >= kHandshakeBytes) return Refuse();
     const SocketCall call = Refill();
-    if (call.would_block()) return Handshake::kReadable;
-    if (call.error != 0 || call.bytes == 0) return Handshake::kEnded;
+    if (call.would_block()) return Outcome::kReadable;
+    if (call.error != 0 || call.bytes == 0) return Outcome::kEnded;
   }
 }
 
 // Finishing a handshake is not enough: it must have used the key. OpenSSL counts a pre-shared key
 // as a session that is resumed.
-bool TlsCodec::PeerIsProven() const {
+bool TlsHandshake::PeerIsProven() const {
   const unsigned char* protocol = nullptr;
   unsigned protocol_size = 0;
   SSL_get0_alpn_selected(ssl_.get(), &protocol, &protocol_size);
@@ -347,7 +345,7 @@ bool TlsCodec::PeerIsProven() const {
          protocol_size > 0;
 }
 
-Codec::Handshake TlsCodec::Refuse() {
+Handshake::Outcome TlsHandshake::Refuse() {
   const int reason = ERR_GET_REASON(ERR_peek_error());
   ERR_clear_error();
   // OpenSSL's own alert, if it made one, says more. Without any a client could take the end for a crowded listener
@@ -356,104 +354,25 @@ Codec::Handshake TlsCodec::Refuse() {
   static_cast<void>(Flush());  // as far as it goes: the connection ends here
   const bool versions = reason == SSL_R_NO_APPLICATION_PROTOCOL ||
                         reason == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL;
-  return versions ? Handshake::kVersionsDiffer : Handshake::kRefused;
+  return versions ? Outcome::kVersionsDiffer : Outcome::kRefused;
 }
 
-Codec::Moved TlsCodec::Read(ReadCursor& into, Amount amount) {
-  Moved moved;
-  while (!into.done() && moved.bytes < amount.limit) {
-    const MutableBytes front = into.buffers().front();
-    std::size_t size = 0;
-    ERR_clear_error();
-    const int outcome = SSL_read_ex(ssl_.get(), front.data(),
-                                    std::min(front.size(), amount.limit - moved.bytes), &size);
-    if (outcome == 1) {
-      into.Advance(size);
-      moved.bytes += size;
-      continue;
-    }
-    const int error = SSL_get_error(ssl_.get(), outcome);
-    if (error != SSL_ERROR_WANT_READ) {
-      moved.next = error == SSL_ERROR_ZERO_RETURN ? Next::kEnded : Next::kFailed;
-      moved.error = EBADMSG;
-      return moved;
-    }
-    if (moved.bytes >= amount.enough) return moved;
-    // Only for proven peers: until then a connection costs the small buffer of the handshake.
-    if (input_.size() < kReceiveBytes) input_.resize(kReceiveBytes);
-    const SocketCall call = Refill();
-    if (call.error == 0 && call.bytes > 0) continue;
-    moved.next = call.would_block() ? Next::kReadable
-                 : call.error != 0  ? Next::kFailed
-                                    : Next::kEnded;
-    moved.error = call.error;
-    return moved;
-  }
-  return moved;
-}
-
-Codec::Moved TlsCodec::Write(WriteCursor& from, std::size_t limit) {
-  Moved moved;
-  for (;;) {
-    if (const int error = Flush(); error != 0) {
-      moved.next = error == EAGAIN ? Next::kWritable : Next::kFailed;
-      moved.error = error;
-      return moved;
-    }
-    if (from.done() || moved.bytes >= limit) return moved;
-    const std::size_t share = std::min(kSendBytes, limit - moved.bytes);
-    std::size_t encrypted = 0;
-    while (!from.done() && encrypted < share) {
-      const std::size_t size = Encrypt(from, share - encrypted);
-      if (size == 0) return {.bytes = moved.bytes, .next = Next::kFailed, .error = EBADMSG};
-      encrypted += size;
-    }
-    moved.bytes += encrypted;
-  }
-}
-
-std::size_t TlsCodec::Encrypt(WriteCursor& from, std::size_t limit) {
-  const ConstBytes front = from.buffers().front();
-  // Whole records are encrypted from the caller's memory, without the copy that small buffers need.
-  const std::size_t direct = std::min(front.size(), limit) / kRecordBytes * kRecordBytes;
-  if (direct > 0) {
-    if (!EncryptRecords(front.first(direct))) return 0;
-    from.Advance(direct);
-    return direct;
-  }
-  // Small buffers, such as a header and what follows it, share a record.
-  gathered_.clear();
-  while (!from.done() && gathered_.size() < std::min(kRecordBytes, limit)) {
-    const ConstBytes next = from.buffers().front();
-    const std::size_t size =
-        std::min(next.size(), std::min(kRecordBytes, limit) - gathered_.size());
-    gathered_.insert(gathered_.end(), next.begin(),
-                     next.begin() + static_cast<std::ptrdiff_t>(size));
-    from.Advance(size);
-  }
-  return EncryptRecords(gathered_) ? gathered_.size() : 0;
-}
-
-bool TlsCodec::EncryptRecords(ConstBytes bytes) {
-  since_rekey_ += bytes.size();
-  if (since_rekey_ >= settings_->parts_->options.rekey_after_bytes &&
-      SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
-    since_rekey_ = 0;
-  }
-  std::size_t written = 0;
-  ERR_clear_error();
-  // Our buffer takes everything; this fails only after a record of the peer's that did not check.
-  return SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &written) == 1 &&
-         written == bytes.size();
-}
-
-void TlsCodec::Finish() {
-  // Unsent bytes go before a goodbye, and the socket takes no more now.
-  if (!proven_ || unsent()) return;
-  ERR_clear_error();
-  SSL_shutdown(ssl_.get());
-  ERR_clear_error();
-  static_cast<void>(Flush());
+std::unique_ptr<Codec> TlsHandshake::TakeCodec() {
+  std::array<std::byte, 2 * sizeof(Digest)> exported;
+  const int good =
+      SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(exported.data()), exported.size(),
+                                 kExporter.data(), kExporter.size(), nullptr, 0, 0);
+  POSEIDON_CHECK(good == 1, "a finished handshake exports keys");
+  const ConstBytes halves(exported);
+  const Key of_client = Key::Derive(halves.first(sizeof(Digest)), "poseidon records of the client");
+  const Key of_server = Key::Derive(halves.last(sizeof(Digest)), "poseidon records of the server");
+  Wipe(exported);
+  const bool client = role_ == HelloRole::kClient;
+  const RecordSecrets secrets{.to_peer = client ? of_client : of_server, .from_peer = client ? of_server : of_client};
+  const bool chacha = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl_.get())) == kChaChaId;
+  return std::make_unique<SealedCodec>(fd_, chacha ? CipherKind::kChaCha20Poly1305 : CipherKind::kAes128Gcm, secrets,
+                                       settings_->parts_->options.rekey_after_bytes,
+                                       ConstBytes(input_).subspan(input_begin_, input_end_ - input_begin_), wire_);
 }
 
 }  // namespace poseidon::transport::tcp
