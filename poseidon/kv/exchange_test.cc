@@ -47,7 +47,7 @@ class ExchangeInPartsTest : public testing::Test {
     const auto make = [&](Side& side, Executor& io, std::uint16_t self) {
       side.mesh = std::make_unique<messaging::Mesh>(io, messaging::MeshOptions{}, nobody_);
       const bool left = self == 0;
-      ASSERT_TRUE(side.mesh->Identify(side.mesh->AddStranger(left ? link_.TakeLeft(false) : link_.TakeRight(false)),
+      ASSERT_TRUE(side.mesh->Identify(side.mesh->AddStranger(left ? link_.TakeLeft() : link_.TakeRight()),
                                       MemberId(left ? 1 : 0)));
       const sync::Topology topology{.self = MemberId(self),
                                     .self_rank = Rank(self),

@@ -47,7 +47,8 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                                                          ? Scaling::kMean
                                                          : Scaling::kMeanOfSums,
                                               .workers = topology_.workers,
-                                              .whole = strategy_.placement == plan::Placement::kWhole});
+                                              .whole = strategy_.placement == plan::Placement::kWhole},
+                                  blocks_);
       hosted_.insert_or_assign(Key{model, LayerId(i)}, std::move(hosted));
     }
   }
@@ -75,7 +76,8 @@ Server::Hosted& Server::AddOneOff(const Key& key, const OneOff& called) {
                                                      .dtype = dtype,
                                                      .ranks = topology_.ranks(),
                                                      .local_rank = topology_.self_rank,
-                                                     .scaling = Scaling::kNone});
+                                                     .scaling = Scaling::kNone},
+                                         blocks_);
   ++one_off_keys_;
   return hosted_.emplace(key, std::move(hosted)).first->second;
 }
@@ -336,14 +338,14 @@ void Server::Abandon(const Status& reason) {
 
 std::uint64_t Server::allocated_bytes() const {
   POSEIDON_ASSERT_ON(executor_);
-  std::uint64_t sum = 0;
-  for (const auto& [key, hosted] : hosted_) sum += hosted.shard->allocated_bytes();
+  std::uint64_t sum = blocks_.allocated_bytes();
+  for (const auto& [key, hosted] : hosted_) sum += hosted.shard->sum_bytes();
   return sum;
 }
 
 std::uint64_t Server::declared_bytes() const {
   POSEIDON_ASSERT_ON(executor_);
-  // With a local rank P - 1 slots, and the sum in the worker's own memory; without one P slots and the sum: P + 1.
+  // With a local rank P - 1 contributions, and the sum in the worker's own memory; without one P and the sum: P + 1.
   const std::uint64_t buffers =
       topology_.self_rank ? topology_.ranks() - 1u : topology_.ranks() + 1u;
   std::uint64_t sum = 0;

@@ -89,7 +89,8 @@ class Server final : public messaging::FrameSink {
   // Adds what sums under way still lack.
   void AddWaits(std::vector<wire::Wait>* waits) const;
 
-  // Bytes of slots and sums allocated by now, and what full use of the declared layers needs.
+  // Bytes of blocks and sums allocated by now, and what the declared layers need where all of a contribution waits for
+  // a rank that is late.
   std::uint64_t allocated_bytes() const;
   std::uint64_t declared_bytes() const;
 
@@ -137,6 +138,7 @@ class Server final : public messaging::FrameSink {
   const std::uint16_t shard_;
   TraceRecorder* const trace_;
   const sync::Strategy strategy_;
+  LandingBlocks blocks_;  // before the shards, which it outlives
   std::map<Key, Hosted> hosted_;
   std::size_t one_off_keys_ = 0;  // of hosted_
   std::map<ModelId, plan::History> plans_;

@@ -60,11 +60,11 @@ TEST(Server, APlanDoesNotReorderTheStretchesOfAResult) {
   link.OnRight([&] {
     right = std::make_unique<messaging::Mesh>(link.right(), messaging::MeshOptions{}, nobody);
     right->Route(wire::FrameType::kResult, results);
-    ASSERT_TRUE(right->Identify(right->AddStranger(link.TakeRight(true)), MemberId(0)));
+    ASSERT_TRUE(right->Identify(right->AddStranger(link.TakeRight()), MemberId(0)));
   });
   link.OnLeft([&] {
     left = std::make_unique<messaging::Mesh>(link.left(), messaging::MeshOptions{}, nobody);
-    ASSERT_TRUE(left->Identify(left->AddStranger(link.TakeLeft(true)), MemberId(1)));
+    ASSERT_TRUE(left->Identify(left->AddStranger(link.TakeLeft()), MemberId(1)));
     server = std::make_unique<Server>(link.left(), *left,
                                       sync::Topology{.self = MemberId(0),
                                                .self_rank = Rank(0),

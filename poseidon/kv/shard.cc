@@ -2,15 +2,25 @@
 #include "poseidon/kv/shard.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace poseidon::kv {
 
-Shard::Shard(const Spec& spec)
+Shard::Shard(const Spec& spec, LandingBlocks& blocks)
     : spec_(spec),
       bytes_(spec.elements * SizeOf(spec.dtype)),
+      blocks_(blocks),
       arrivals_(spec.ranks) {}
+
+Shard::~Shard() {
+  for (Arrival& a : arrivals_) {
+    for (Piece& piece : a.pieces) Return(piece.block);
+    Return(a.next);
+  }
+}
 
 Status Shard::BeginRound(Rank rank, Step step) {
   // Here and not where it is written first: Advance has no failure.
@@ -19,18 +29,18 @@ Status Shard::BeginRound(Rank rank, Step step) {
     if (!sum_buffer_) {
       return ResourceExhausted("there is no memory for the " + std::to_string(bytes_) + " bytes of a sum");
     }
-    allocated_ += bytes_;
   }
   in_round_ = true;
   any_round_ = true;
   begun_by_ = rank;
   step_ = step;
   summed_ = 0;
+  floor_ = 0;
+  at_floor_ = arrivals_.size();
   sum_ = nullptr;
   for (Arrival& a : arrivals_) {
     a.arrived = 0;
-    a.memory = nullptr;
-    a.memory_at = 0;
+    a.local = nullptr;
     a.weight = 0;
     a.begun = false;
   }
@@ -70,9 +80,11 @@ std::optional<Shard::Disagreement> Shard::Disagrees(Rank rank, Step step) const 
 // Whether `length` bytes more of this rank complete whole elements that can be summed at once.
 bool Shard::OthersCover(Rank rank, std::uint64_t length) const {
   const std::uint64_t begin = arrivals_[rank.value()].arrived;
-  // Bytes outside the slot are gone after the next Advance, so it must sum all of them: no earlier bytes of this rank
+  // Bytes outside blocks are gone after the next Advance, so it must sum all of them: no earlier bytes of this rank
   // wait, and no element is split.
   if (spec_.whole || begin != summed_ || length % SizeOf(spec_.dtype) != 0) return false;
+  // Another rank has come no further than this one.
+  if (at_floor_ > 1) return false;
   for (std::uint16_t r = 0; r < spec_.ranks; ++r) {
     if (r != rank.value() && arrivals_[r].arrived < begin + length) return false;
   }
@@ -88,15 +100,20 @@ Result<MutableBytes> Shard::PlaceFor(Rank rank, Step step, std::uint64_t offset,
                     " does not continue at byte " + std::to_string(a.arrived));
   }
   if (OthersCover(rank, length)) return MutableBytes{};
-  if (!a.slot) {
-    a.slot.reset(new (std::nothrow) std::byte[bytes_]);
-    if (!a.slot) {
-      return ResourceExhausted("there is no memory for the " + std::to_string(bytes_) +
-                               " bytes of a contribution of rank " + std::to_string(rank.value()));
-    }
-    allocated_ += bytes_;
+  const std::uint64_t lead = Lead(offset);
+  Return(a.next);  // of a frame that never came to its end
+  a.next = blocks_.Take(lead + length);
+  if (a.next.memory == nullptr) {
+    return ResourceExhausted("there is no memory for " + std::to_string(length) + " bytes of a contribution of rank " +
+                             std::to_string(rank.value()));
   }
-  return MutableBytes(a.slot.get() + offset, length);
+  return MutableBytes(a.next.memory.get() + lead, length);
+}
+
+std::uint64_t Shard::Lead(std::uint64_t at) const { return at % SizeOf(spec_.dtype); }
+
+void Shard::Return(LandingBlocks::Block& block) {
+  if (block.memory != nullptr) blocks_.Return(std::move(block));
 }
 
 Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weight) {
@@ -107,13 +124,28 @@ Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weigh
   }
   a.begun = true;
   a.weight = weight;
-  const bool in_slot = a.slot && bytes.data() == a.slot.get() + a.arrived;
+  const std::uint64_t lead = Lead(a.arrived);
+  const bool in_block = a.next.memory != nullptr && bytes.data() == a.next.memory.get() + lead;
   // PlaceFor's answer still holds, whatever has landed in between: no sum goes beyond what this rank has brought.
-  POSEIDON_CHECK(in_slot || OthersCover(rank, bytes.size()),
-                 "bytes outside the slot can be summed at once");
-  a.memory = in_slot ? a.slot.get() : bytes.data();
-  a.memory_at = in_slot ? 0 : a.arrived;
-  a.arrived += bytes.size();
+  POSEIDON_CHECK(in_block || OthersCover(rank, bytes.size()), "bytes outside a block can be summed at once");
+  const std::uint64_t end = a.arrived + bytes.size();
+  if (!in_block) {
+    a.pieces.push_back({.memory = bytes.data(), .begin = a.arrived, .end = end});
+  } else {
+    std::byte* const memory = a.next.memory.get();
+    if (lead > 0) {
+      // A frame has ended within an element, whose first bytes come along, so that no element is in two blocks.
+      Piece& before = a.pieces.back();
+      before.end -= lead;
+      std::memcpy(memory, before.memory + (before.end - before.begin), lead);
+      if (before.begin == before.end) {
+        Return(before.block);
+        a.pieces.pop_back();
+      }
+    }
+    a.pieces.push_back({.memory = memory, .begin = a.arrived - lead, .end = end, .block = std::move(a.next)});
+  }
+  Came(a, end);
   return OkStatus();
 }
 
@@ -122,8 +154,16 @@ Status Shard::Absent(Rank rank, Step step) {
   Arrival& a = arrivals_[rank.value()];
   if (a.begun) return DataLoss("a rank that has begun to contribute cannot be absent");
   a.begun = true;
-  a.arrived = bytes_;
+  Came(a, bytes_);
   return OkStatus();
+}
+
+void Shard::Came(Arrival& a, std::uint64_t to) {
+  const bool was_at_floor = a.arrived == floor_;
+  a.arrived = to;
+  if (!was_at_floor || to == floor_ || --at_floor_ > 0) return;
+  floor_ = std::ranges::min_element(arrivals_, {}, &Arrival::arrived)->arrived;
+  at_floor_ = static_cast<std::size_t>(std::ranges::count(arrivals_, floor_, &Arrival::arrived));
 }
 
 Status Shard::Local(Step step, std::byte* memory, bool absent, std::uint32_t weight, bool in_parts) {
@@ -131,7 +171,7 @@ Status Shard::Local(Step step, std::byte* memory, bool absent, std::uint32_t wei
   POSEIDON_RETURN_IF_ERROR(Check(*spec_.local_rank, step));
   Arrival& a = arrivals_[spec_.local_rank->value()];
   a.begun = true;
-  a.memory = absent ? nullptr : memory;
+  a.local = absent ? nullptr : memory;
   a.weight = absent ? 0 : weight;
   sum_ = memory;
   if (!in_parts) LocalArrived(bytes_);
@@ -141,7 +181,7 @@ Status Shard::Local(Step step, std::byte* memory, bool absent, std::uint32_t wei
 void Shard::LocalArrived(std::uint64_t bytes) {
   Arrival& a = arrivals_[spec_.local_rank->value()];
   POSEIDON_CHECK(in_round_ && a.begun && a.arrived < bytes && bytes <= bytes_, "a local contribution grows to its end");
-  a.arrived = bytes;
+  Came(a, bytes);
 }
 
 std::vector<Rank> Shard::Missing() const {
@@ -155,28 +195,43 @@ std::vector<Rank> Shard::Missing() const {
 
 Shard::Progress Shard::Advance() {
   if (!in_round_) return {};
-  std::uint64_t ready = bytes_;
-  for (const Arrival& a : arrivals_) ready = std::min(ready, a.arrived);
   // Frames may end within an element.
-  ready -= ready % SizeOf(spec_.dtype);
+  const std::uint64_t ready = floor_ - Lead(floor_);
   if (spec_.whole && ready < bytes_) return {};
   const Progress progress{summed_, ready, ready == bytes_};
   if (ready > summed_) {
     if (!spec_.local_rank) sum_ = sum_buffer_.get();
-    std::vector<Summand> summands;
-    summands.reserve(arrivals_.size());
-    // In rank order, not in order of arrival: floating-point sums depend on it, and every run gives the same bits.
-    for (const Arrival& a : arrivals_) {
-      summands.push_back(
-          {a.memory == nullptr ? nullptr : a.memory + (summed_ - a.memory_at), a.weight});
+    while (summed_ < ready) {
+      // As far as the first block of each rank reaches.
+      std::uint64_t end = ready;
+      for (const Arrival& a : arrivals_) {
+        if (!a.pieces.empty()) end = std::min(end, a.pieces.front().end);
+      }
+      Sum(summed_, end);
+      summed_ = end;
     }
-    SumInRankOrder(summands, spec_.workers == 0 ? spec_.ranks : spec_.workers,
-                   (ready - summed_) / SizeOf(spec_.dtype), spec_.dtype, spec_.scaling,
-                   sum_ + summed_);
-    summed_ = ready;
   }
   if (progress.complete) in_round_ = false;
   return progress;
+}
+
+// Blocks that end here are free afterwards.
+void Shard::Sum(std::uint64_t begin, std::uint64_t end) {
+  summands_.clear();
+  // In rank order, not in order of arrival: floating-point sums depend on it, and every run gives the same bits.
+  for (const Arrival& a : arrivals_) {
+    const std::byte* memory = nullptr;  // of an absent rank
+    if (a.local != nullptr) memory = a.local + begin;
+    if (!a.pieces.empty()) memory = a.pieces.front().memory + (begin - a.pieces.front().begin);
+    summands_.push_back({memory, a.weight});
+  }
+  SumInRankOrder(summands_, spec_.workers == 0 ? spec_.ranks : spec_.workers, (end - begin) / SizeOf(spec_.dtype),
+                 spec_.dtype, spec_.scaling, sum_ + begin);
+  for (Arrival& a : arrivals_) {
+    if (a.pieces.empty() || a.pieces.front().end > end) continue;
+    Return(a.pieces.front().block);
+    a.pieces.erase(a.pieces.begin());
+  }
 }
 
 }  // namespace poseidon::kv

@@ -10,6 +10,7 @@
 #include "poseidon/base/bytes.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/strong_id.h"
+#include "poseidon/kv/landing_blocks.h"
 #include "poseidon/tensor/sum.h"
 
 namespace poseidon::kv {
@@ -17,12 +18,12 @@ namespace poseidon::kv {
 // One slice of one key at its owner: collects every rank's contribution to a step and sums them in
 // rank order, as far as all of them have arrived. No network here: bytes and ranks only.
 //
-// Memory: at most one landing slot of slice size per rank that is not local, allocated when the first
-// bytes come that must wait for another rank's. The bytes of the last rank to arrive need no slot: they
-// are summed from where they landed, while the processor's cache still has them. The sum is written over
-// the local contribution, or, without a local rank, into one more buffer, allocated when the first round
-// begins. Slots can be single: a rank pushes step t+1 only when it holds the whole sum of step t, and the
-// sum of t+1 is written only where all contributions of t+1 are in.
+// Memory: bytes that must wait for another rank's land in blocks (landing_blocks.h), which are free again once they are
+// summed: at most the slice for each rank that is not local, where one rank is late, and the stretches by which the
+// ranks differ, where they come in step. The bytes of the last rank to arrive need no block: they are summed from where
+// they landed. The sum is written over the local contribution, or, without a local rank, into a buffer of slice size,
+// allocated when the first round begins. One round at a time is enough: a rank pushes step t+1 only when it holds the
+// whole sum of step t, and the sum of t+1 is written only where all contributions of t+1 are in.
 // Thread: the owner's executor.
 class Shard {
  public:
@@ -42,14 +43,16 @@ class Shard {
     bool complete = false;  // the slice is whole; the next step may begin
   };
 
-  explicit Shard(const Spec& spec);
+  // `blocks`, which may serve many shards, outlives this one.
+  Shard(const Spec& spec, LandingBlocks& blocks);
+  ~Shard();
 
   std::uint64_t bytes() const { return bytes_; }
   Step step() const { return step_; }
   // Ranks whose contributions the round under way still lacks; none between rounds.
   std::vector<Rank> Missing() const;
-  // Bytes allocated so far for the slots and the sum buffer.
-  std::uint64_t allocated_bytes() const { return allocated_; }
+  // Bytes of the sum's own buffer, without blocks.
+  std::uint64_t sum_bytes() const { return sum_buffer_ ? bytes_ : 0; }
 
   // Returns the rank that began the round under way and its step, where `rank` has not contributed to it and now
   // contributes to another step. Nobody knows which of the two is wrong; the calls below refuse it.
@@ -61,7 +64,7 @@ class Shard {
 
   // Returns where `length` bytes of a remote rank's contribution at `offset` land. They must continue
   // what has arrived of this rank's contribution to the current step; kDataLoss otherwise, and
-  // kResourceExhausted where there is no memory for its slot or the sum. Empty where every other rank
+  // kResourceExhausted where there is no memory for them or the sum. Empty where every other rank
   // has come that far: then they may land anywhere, because the next Advance sums them.
   Result<MutableBytes> PlaceFor(Rank rank, Step step, std::uint64_t offset, std::uint64_t length);
   // Those bytes have arrived, at `bytes`. Where PlaceFor returned an empty place they must stay there until
@@ -83,10 +86,17 @@ class Shard {
   const std::byte* sum() const { return sum_; }
 
  private:
+  // Bytes of a contribution from `begin` to `end` of the slice. `begin` is that of an element.
+  struct Piece {
+    const std::byte* memory = nullptr;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    LandingBlocks::Block block = {};  // none where they landed elsewhere
+  };
   struct Arrival {
-    std::unique_ptr<std::byte[]> slot;
-    const std::byte* memory = nullptr;  // of what has arrived and is not summed; null: absent
-    std::uint64_t memory_at = 0;        // the place of its first byte within the slice
+    std::vector<Piece> pieces;           // of a remote rank: what has arrived and is not summed, in order
+    LandingBlocks::Block next = {};      // where PlaceFor has said that bytes land
+    const std::byte* local = nullptr;    // the local rank's contribution, unless it is absent
     std::uint64_t arrived = 0;
     std::uint32_t weight = 0;
     bool begun = false;
@@ -95,10 +105,18 @@ class Shard {
   Status Check(Rank rank, Step step);
   Status BeginRound(Rank rank, Step step);
   bool OthersCover(Rank rank, std::uint64_t length) const;
+  // A contribution has arrived as far as `to`.
+  void Came(Arrival& a, std::uint64_t to);
+  // Bytes before `at` that belong to the element in which `at` is.
+  std::uint64_t Lead(std::uint64_t at) const;
+  void Return(LandingBlocks::Block& block);
+  void Sum(std::uint64_t begin, std::uint64_t end);
 
   const Spec spec_;
   const std::uint64_t bytes_;
+  LandingBlocks& blocks_;
   std::vector<Arrival> arrivals_;
+  std::vector<Summand> summands_;  // of Sum, kept for its memory
   bool in_round_ = false;
   bool any_round_ = false;
   Rank begun_by_;  // the round under way, or the last one
@@ -106,7 +124,10 @@ class Shard {
   std::unique_ptr<std::byte[]> sum_buffer_;
   std::byte* sum_ = nullptr;
   std::uint64_t summed_ = 0;
-  std::uint64_t allocated_ = 0;
+  // As far as every rank has come, and how many ranks have come no further: looked for among all ranks only when the last
+  // of those comes further, so that a frame costs the same however many ranks there are.
+  std::uint64_t floor_ = 0;
+  std::size_t at_floor_ = 0;
 };
 
 }  // namespace poseidon::kv

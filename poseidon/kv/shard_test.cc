@@ -90,9 +90,10 @@ TEST(Shard, AnyOrderOfArrivalGivesTheSameBits) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
     const bool local = random.Chance(0.5);
+    LandingBlocks blocks;
     Shard shard({.elements = kElements,
                  .ranks = kRanks,
-                 .local_rank = local ? std::optional(Rank(2)) : std::nullopt});
+                 .local_rank = local ? std::optional(Rank(2)) : std::nullopt}, blocks);
     std::vector<float> local_memory = all[2];
     std::vector<std::uint64_t> sent(kRanks, 0);
     std::vector<std::uint16_t> waiting(kRanks);
@@ -124,7 +125,8 @@ TEST(Shard, AnyOrderOfArrivalGivesTheSameBits) {
 // The sum is known as far as every rank has come, and not a byte further.
 TEST(Shard, SumsAdvancePrefixByPrefix) {
   const auto all = Contributions(2, 3, 100);
-  Shard shard({.elements = 100, .ranks = 3});
+  LandingBlocks blocks;
+  Shard shard({.elements = 100, .ranks = 3}, blocks);
   Sums sums;
   const auto deliver = [&](std::uint16_t rank, std::uint64_t offset, std::uint64_t bytes) {
     ASSERT_TRUE(Deliver(shard, Rank(rank), kStep, all[rank], offset, bytes).ok());
@@ -157,7 +159,8 @@ TEST(Shard, ALocalContributionInPartsIsSummedAsFarAsItHasArrived) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
     const bool whole = random.Chance(0.2);
-    Shard shard({.elements = kElements, .ranks = kRanks, .local_rank = Rank(1), .whole = whole});
+    LandingBlocks blocks;
+    Shard shard({.elements = kElements, .ranks = kRanks, .local_rank = Rank(1), .whole = whole}, blocks);
     std::vector<float> local(kElements, kNotThere);
     std::vector<std::uint64_t> arrived(kRanks, 0);  // bytes
     Sums sums;
@@ -196,7 +199,8 @@ TEST(Shard, ALocalContributionInPartsIsSummedAsFarAsItHasArrived) {
 
 TEST(Shard, WholeSlicesAreSummedAtOnce) {
   const auto all = Contributions(3, 2, 100);
-  Shard shard({.elements = 100, .ranks = 2, .whole = true});
+  LandingBlocks blocks;
+  Shard shard({.elements = 100, .ranks = 2, .whole = true}, blocks);
   for (int step = 0; step < 2; ++step) {
     Sums sums;
     const auto deliver = [&](std::uint16_t rank, std::uint64_t offset, std::uint64_t bytes) {
@@ -216,7 +220,8 @@ TEST(Shard, WholeSlicesAreSummedAtOnce) {
 }
 
 TEST(Shard, StepsFollowOneAnotherInTheSameMemory) {
-  Shard shard({.elements = 50, .ranks = 2, .local_rank = Rank(0)});
+  LandingBlocks blocks;
+  Shard shard({.elements = 50, .ranks = 2, .local_rank = Rank(0)}, blocks);
   std::uint64_t allocated = 0;
   for (std::uint64_t step = 3; step < 20; step += 1 + step % 2) {
     const auto all = Contributions(step, 2, 50);
@@ -229,18 +234,19 @@ TEST(Shard, StepsFollowOneAnotherInTheSameMemory) {
     EXPECT_EQ(sums.completed(), 1);
     EXPECT_EQ(sums.values(), Reference(all));
     if (allocated != 0) {
-      EXPECT_EQ(shard.allocated_bytes(), allocated);
+      EXPECT_EQ(blocks.allocated_bytes(), allocated);
     }
-    allocated = shard.allocated_bytes();
+    allocated = blocks.allocated_bytes();
   }
-  EXPECT_EQ(allocated, 200u) << "one slot for the one remote rank";
+  EXPECT_EQ(allocated, 4096u) << "one block for the one remote rank";
 }
 
-// Bytes that complete a stretch are summed where they landed; only those that must wait take a slot,
+// Bytes that complete a stretch are summed where they landed; only those that must wait take a block,
 // also when a frame ends within a number.
-TEST(Shard, OnlyWhatWaitsTakesASlot) {
+TEST(Shard, OnlyWhatWaitsTakesABlock) {
   const auto all = Contributions(3, 2, 100);
-  Shard shard({.elements = 100, .ranks = 2, .local_rank = Rank(0)});
+  LandingBlocks blocks;
+  Shard shard({.elements = 100, .ranks = 2, .local_rank = Rank(0)}, blocks);
   for (const bool unaligned : {false, true}) {
     std::vector<float> local = all[0];
     const Step step = unaligned ? kStep.next() : kStep;
@@ -253,14 +259,60 @@ TEST(Shard, OnlyWhatWaitsTakesASlot) {
       offset += bytes;
     }
     EXPECT_EQ(sums.values(), Reference(all));
-    EXPECT_EQ(shard.allocated_bytes(), unaligned ? 400u : 0u);
+    EXPECT_EQ(blocks.allocated_bytes(), unaligned ? 2 * 4096u : 0u);
   }
+}
+
+// However large a slice is, it lands in as much memory as its ranks are apart; all of it is needed only where one is late.
+TEST(Shard, RanksInStepShareAFewBlocks) {
+  constexpr std::uint64_t kElements = 1 << 20;
+  constexpr std::uint64_t kFrame = 1 << 16;
+  const auto all = Contributions(8, 4, kElements);
+  LandingBlocks blocks;
+  Shard shard({.elements = kElements, .ranks = 4, .local_rank = Rank(1)}, blocks);
+  for (const std::uint64_t apart : {1, 5, 64}) {
+    std::vector<float> local = all[1];
+    const Step step(apart);
+    ASSERT_TRUE(shard.Local(step, ViewOf(local).memory, false, 0).ok());
+    Sums sums;
+    const auto deliver = [&](std::uint16_t rank, std::uint64_t frame) {
+      ASSERT_TRUE(Deliver(shard, Rank(rank), step, all[rank], frame * kFrame, kFrame).ok());
+      sums.Take(shard);
+    };
+    for (std::uint64_t frame = 0; frame < 64 + apart; ++frame) {
+      if (frame < 64) deliver(2, frame);
+      if (frame < 64) deliver(3, frame);
+      if (frame >= apart) deliver(0, frame - apart);
+    }
+    EXPECT_EQ(sums.completed(), 1);
+    EXPECT_EQ(sums.values(), Reference(all));
+    EXPECT_EQ(blocks.allocated_bytes(), 2 * std::min<std::uint64_t>(64, apart + 1) * kFrame);
+  }
+}
+
+TEST(LandingBlocks, TheLastThatCameBackIsTheNextAndTooManyGoBack) {
+  LandingBlocks blocks;
+  LandingBlocks::Block first = blocks.Take(100'000);
+  LandingBlocks::Block second = blocks.Take(131'072);
+  EXPECT_EQ(first.bytes, 131'072u);
+  EXPECT_EQ(blocks.allocated_bytes(), 2 * 131'072u);
+  const std::byte* const warm = second.memory.get();
+  blocks.Return(std::move(first));
+  blocks.Return(std::move(second));
+  EXPECT_EQ(blocks.Take(70'000).memory.get(), warm);
+  std::vector<LandingBlocks::Block> many;
+  for (int i = 0; i < 100; ++i) many.push_back(blocks.Take(1 << 20));
+  EXPECT_EQ(blocks.allocated_bytes(), (100u << 20) + 2 * 131'072u);
+  for (LandingBlocks::Block& block : many) blocks.Return(std::move(block));
+  EXPECT_LE(blocks.allocated_bytes(), LandingBlocks::kKeptBytes + 2 * 131'072u);
+  EXPECT_EQ(blocks.Take(std::size_t{1} << 62).memory, nullptr);
 }
 
 TEST(Shard, AbsentRanksAddNothing) {
   const auto all = Contributions(3, 4, 33);
   for (unsigned mask = 0; mask < 16; ++mask) {
-    Shard shard({.elements = 33, .ranks = 4, .local_rank = Rank(1)});
+    LandingBlocks blocks;
+    Shard shard({.elements = 33, .ranks = 4, .local_rank = Rank(1)}, blocks);
     std::vector<float> local = all[1];
     std::vector<bool> absent;
     for (std::uint16_t r = 0; r < 4; ++r) {
@@ -284,7 +336,8 @@ TEST(Shard, AbsentRanksAddNothing) {
 TEST(Shard, WeightsWeigh) {
   const auto all = Contributions(4, 3, 70);
   const std::vector<std::uint32_t> weights = {64, 1, 63};
-  Shard shard({.elements = 70, .ranks = 3});
+  LandingBlocks blocks;
+  Shard shard({.elements = 70, .ranks = 3}, blocks);
   Sums sums;
   for (std::uint16_t r = 0; r < 3; ++r) {
     ASSERT_TRUE(Deliver(shard, Rank(r), kStep, all[r], 0, 100, weights[r]).ok());
@@ -297,18 +350,20 @@ TEST(Shard, WeightsWeigh) {
 }
 
 TEST(Shard, OneWorkerKeepsItsGradient) {
-  Shard shard({.elements = 3, .ranks = 1, .local_rank = Rank(0)});
+  LandingBlocks blocks;
+  Shard shard({.elements = 3, .ranks = 1, .local_rank = Rank(0)}, blocks);
   std::vector<float> local = {1, 2, 3};
   ASSERT_TRUE(shard.Local(kStep, ViewOf(local).memory, false, 0).ok());
   const Shard::Progress progress = shard.Advance();
   EXPECT_TRUE(progress.complete);
   EXPECT_EQ(progress.end, 12u);
   EXPECT_EQ(local, (std::vector<float>{1, 2, 3}));
-  EXPECT_EQ(shard.allocated_bytes(), 0u);
+  EXPECT_EQ(blocks.allocated_bytes(), 0u);
 }
 
 TEST(Shard, DoublesAndCountsAreSummedInTheirOwnArithmetic) {
-  Shard doubles({.elements = 1, .dtype = DType::kF64, .ranks = 2, .local_rank = Rank(0)});
+  LandingBlocks blocks;
+  Shard doubles({.elements = 1, .dtype = DType::kF64, .ranks = 2, .local_rank = Rank(0)}, blocks);
   double a = 0.1;
   const double b = 0.2;
   ASSERT_TRUE(doubles.Local(kStep, reinterpret_cast<std::byte*>(&a), false, 0).ok());
@@ -321,7 +376,8 @@ TEST(Shard, DoublesAndCountsAreSummedInTheirOwnArithmetic) {
                 .dtype = DType::kI64,
                 .ranks = 2,
                 .local_rank = Rank(0),
-                .scaling = Scaling::kNone});
+                .scaling = Scaling::kNone},
+               blocks);
   std::int64_t c = (std::int64_t{1} << 60) + 1;
   const std::int64_t d = 2;
   ASSERT_TRUE(counts.Local(kStep, reinterpret_cast<std::byte*>(&c), false, 0).ok());
@@ -340,7 +396,8 @@ class Refusals : public testing::Test {
     EXPECT_THAT(status.message(), HasSubstr(complaint));
   }
   const std::vector<std::vector<float>> all_ = Contributions(5, 3, 25);
-  Shard shard_{{.elements = 25, .ranks = 3, .local_rank = Rank(0)}};
+  LandingBlocks blocks_;
+  Shard shard_{{.elements = 25, .ranks = 3, .local_rank = Rank(0)}, blocks_};
 };
 
 TEST_F(Refusals, GapsOverlapsAndOverlongParts) {
@@ -403,11 +460,12 @@ TEST_F(Refusals, StepsThatRanksDisagreeAbout) {
 
 TEST(Shard, WithoutMemoryForTheSumARoundDoesNotBegin) {
   constexpr std::uint64_t kElements = std::uint64_t{1} << 46;
-  Shard shard({.elements = kElements, .ranks = 1});
+  LandingBlocks blocks;
+  Shard shard({.elements = kElements, .ranks = 1}, blocks);
   const Status status = shard.PlaceFor(Rank(0), kStep, 0, 4).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(), "there is no memory for the 281474976710656 bytes of a sum");
-  EXPECT_EQ(shard.allocated_bytes(), 0u);
+  EXPECT_EQ(shard.sum_bytes(), 0u);
   EXPECT_TRUE(shard.Missing().empty());
 }
 
