@@ -22,15 +22,15 @@ from . import grid, machine, measure
 
 emulation = measure.emulation
 
-HERE = pathlib.Path(__file__).resolve().parent
 ALLREDUCE = measure.REPLAY.parent / "poseidon_allreduce"
+BARE_STREAM = measure.REPLAY.parent / "poseidon_bare_stream"
 NODES = (2, 4)
 SIZES = tuple(1024 * 4 ** n for n in range(10))  # 1 KiB to 256 MiB
 LARGE = 64 << 20         # from here on the goals of rate and CPU hold
 ROUNDS = 5
 TURN = 0.15              # seconds of all-reduces, about
 PATIENCE = 60            # seconds until a turn is over
-SYSTEMS = {"poseidon": "Poseidon", "tls": "Poseidon, encrypted", "gloo-1": "gloo, one connection",
+SYSTEMS = {"poseidon": "Poseidon", "auth": "Poseidon, authenticated", "tls": "Poseidon, encrypted", "gloo-1": "gloo, one connection",
            "gloo-4": "gloo, four connections", "bare": "the bytes alone, through plain TCP"}
 PORTS = {name: 29500 + i for i, name in enumerate(SYSTEMS)}
 GOALS = {2: 1.5, 4: 1.1}  # gloo's time over ours
@@ -99,7 +99,7 @@ class System:
 
 def words(name, cluster, rank, token):
     if name == "bare":
-        return [sys.executable, "-B", HERE / "bare_stream.py", "--peers", ",".join(cluster.addresses), "--rank", rank,
+        return [BARE_STREAM, "--peers", ",".join(cluster.addresses), "--rank", rank,
                 "--port", PORTS[name]]
     place = ["--workers", cluster.nodes, "--rank", rank, "--coordinator", cluster.addresses[0],
              "--port", PORTS[name]]
@@ -107,7 +107,7 @@ def words(name, cluster, rank, token):
         return [sys.executable, "-B", measure.CLUSTER / "ddp_replay.py", "--orders", *place,
                 "--connections", name.removeprefix("gloo-")]
     return [ALLREDUCE, "--sizes", ",".join(map(str, SIZES)), *place, "--listen", cluster.addresses[rank],
-            "--token-file", token, "--wire", "tls" if name == "tls" else "auth"]
+            "--token-file", token, "--wire", "plain" if name == "poseidon" else name]
 
 
 def measure_nodes(nodes, folder, say, sizes=SIZES, rounds=ROUNDS):

@@ -22,7 +22,7 @@ void AddFlags(CLI::App& app, Member& member) {
   app.add_option("--coordinator", member.coordinator, "rank 0's address");
   app.add_option("--port", member.port, "rank 0's port")->required();
   app.add_option("--token-file", member.token_file)->required();
-  app.add_option("--wire", member.wire)->check(CLI::IsMember({"auth", "tls"}));
+  app.add_option("--wire", member.wire)->check(CLI::IsMember({"plain", "auth", "tls"}));
   app.add_option("--chunk", member.chunk, "bytes of a frame, instead of what the link asks for");
   app.add_option("--send-buffer", member.send_buffer,
                  "bytes that a socket holds undelivered instead of what the link asks for, 0: the system's");
@@ -44,10 +44,9 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
   }
   POSEIDON_ASSIGN_OR_RETURN(transport::tcp::Token token,
                             transport::tcp::Token::FromFile(member.token_file));
-  transport::tcp::TcpOptions tcp{
-      .security = {member.wire == "tls" ? transport::tcp::Security::Mode::kTls
-                                        : transport::tcp::Security::Mode::kAuth,
-                   token}};
+  using Mode = transport::tcp::Security::Mode;
+  const Mode mode = member.wire == "tls" ? Mode::kTls : member.wire == "auth" ? Mode::kAuth : Mode::kPlain;
+  transport::tcp::TcpOptions tcp{.security = {mode, token}};
   if (system_buffers) tcp.socket.send_buffer_bytes = 0;
   if (member.send_buffer >= 0) {
     tcp.socket.send_buffer_bytes = member.send_buffer;

@@ -21,7 +21,7 @@ struct Member {
   std::string coordinator = "127.0.0.1";
   std::uint16_t port = 0;
   std::string token_file;
-  std::string wire = "auth";
+  std::string wire = "plain";
   std::size_t chunk = 0;  // 0: what the link asks for
   int send_buffer = -1;   // likewise below 0
 };
