@@ -27,6 +27,7 @@
 
 #include "poseidon/base/bytes.h"
 #include "poseidon/transport/tcp/io_executor.h"
+#include "poseidon/transport/tcp/record_cipher.h"
 #include "poseidon/transport/tcp/tcp_context.h"
 
 namespace poseidon::transport::tcp {
@@ -206,6 +207,10 @@ int Main(std::size_t mebibytes, int repeats) {
   std::printf("machine: %s, %u cores, %s %s; network: loopback; seed %u; %zu MiB x %d\n",
               Processor().c_str(), std::thread::hardware_concurrency(), system.sysname,
               system.release, kSeed, mebibytes, repeats);
+  const auto library = [](CipherKind kind) {
+    return FastestLibrary(kind) == CipherLibrary::kIpsecMb ? "intel-ipsec-mb" : "OpenSSL";
+  };
+  std::printf("tls: AES-128-GCM of %s; auth: GMAC of %s\n", library(CipherKind::kAes128Gcm), library(CipherKind::kAes128Gmac));
   std::printf("%-6s %9s %22s %14s %14s\n", "mode", "chunk", "GB/s (slow..fast)", "CPU s/GB",
               "CPU / plain");
   for (const std::size_t kib : {64, 128, 256, 1024}) {

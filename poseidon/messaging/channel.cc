@@ -69,10 +69,10 @@ void Channel::WriteNext() {
     return;
   }
   headers_.clear();
-  // `buffers` points into headers_, which must not grow into other memory during the loop.
+  // buffers_ points into headers_, which must not grow into other memory during the loop.
   headers_.reserve(kMaxFramesPerWrite);
   written_frames_.clear();
-  std::vector<ConstBytes> buffers;
+  buffers_.clear();
   std::size_t total = 0;
   while (!queue_.empty() && total < flow_.write_bytes && headers_.size() < kMaxFramesPerWrite) {
     auto first = queue_.begin();
@@ -86,8 +86,8 @@ void Channel::WriteNext() {
     headers_.emplace_back();
     wire::EncodeHeader(header, headers_.back());
     written_frames_.push_back(header);
-    buffers.push_back(headers_.back());
-    if (!chunk.empty()) buffers.push_back(chunk);
+    buffers_.push_back(headers_.back());
+    if (!chunk.empty()) buffers_.push_back(chunk);
     total += wire::kHeaderBytes + chunk.size();
 
     entry.sent += chunk.size();
@@ -99,7 +99,7 @@ void Channel::WriteNext() {
   }
   writing_ = true;
   write_began_ = executor_.now();
-  connection_->Write(buffers,
+  connection_->Write(buffers_,
                      [self = shared_from_this()](Status status) { self->OnWritten(status); });
 }
 

@@ -141,6 +141,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   Status drained_reason_;
   // Read by the write under way: encoded headers, and the messages that end with it.
   std::vector<std::array<std::byte, wire::kHeaderBytes>> headers_;
+  std::vector<ConstBytes> buffers_;
   std::vector<wire::FrameHeader> written_frames_;
   std::vector<Outgoing> finishing_;
 

@@ -17,14 +17,16 @@ template <typename Bytes>
 class Cursor {
  public:
   Cursor() = default;
-  explicit Cursor(std::span<const Bytes> buffers) {
+  explicit Cursor(std::span<const Bytes> buffers) { Assign(buffers); }
+  // Keeps the memory of the list, as Clear does.
+  void Assign(std::span<const Bytes> buffers) {
+    Clear();
     for (const Bytes& buffer : buffers) Append(buffer);
   }
   void Append(Bytes buffer) {
     if (!buffer.empty()) buffers_.push_back(buffer);
     left_ += buffer.size();
   }
-  // Forgets all buffers and keeps the memory of their list.
   void Clear() {
     buffers_.clear();
     first_ = left_ = 0;

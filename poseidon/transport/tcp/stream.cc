@@ -35,14 +35,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
  private:
   struct PendingRead {
-    ReadCursor into;
     std::size_t min_bytes = 0;
     std::size_t bytes = 0;
     ReadCompletion done;
-  };
-  struct PendingWrite {
-    WriteCursor from;
-    Completion done;
   };
 
   // A pump moves what the socket allows, then waits for the socket or for its next turn. There is
@@ -68,7 +63,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   IoExecutor& executor_;
   Link link_;  // without socket once everything is over
   std::optional<PendingRead> read_;
-  std::optional<PendingWrite> write_;
+  Completion write_;
+  // Of the read and the write under way. Members, because lists of buffers that keep their memory cost nothing.
+  ReadCursor into_;
+  WriteCursor from_;
   Status read_end_;   // why reading is over, if it is
   Status write_end_;  // the same for writing
   Pump read_pump_ = Pump::kIdle;
@@ -80,15 +78,17 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
 void Stream::Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done) {
   POSEIDON_CHECK(!read_, "one read at a time");
-  read_ = PendingRead{.into = ReadCursor(into), .min_bytes = min_bytes, .done = std::move(done)};
-  POSEIDON_CHECK(min_bytes >= 1 && min_bytes <= read_->into.left(),
+  read_ = PendingRead{.min_bytes = min_bytes, .done = std::move(done)};
+  into_.Assign(into);
+  POSEIDON_CHECK(min_bytes >= 1 && min_bytes <= into_.left(),
                  "a read asks for at least one byte and has room for what it asks");
   Start(read_pump_, &Stream::PumpRead);
 }
 
 void Stream::Write(std::span<const ConstBytes> from, Completion done) {
   POSEIDON_CHECK(!write_, "one write at a time");
-  write_ = PendingWrite{.from = WriteCursor(from), .done = std::move(done)};
+  write_ = std::move(done);
+  from_.Assign(from);
   Start(write_pump_, &Stream::PumpWrite);
 }
 
@@ -104,7 +104,7 @@ void Stream::PumpRead() {
     if (budget == 0) return Continue(read_pump_, &Stream::PumpRead);
     const std::size_t missing = read_->min_bytes - read_->bytes;
     const Codec::Moved moved =
-        link_.codec->Read(read_->into, {.enough = std::min(missing, budget), .limit = budget});
+        link_.codec->Read(into_, {.enough = std::min(missing, budget), .limit = budget});
     read_->bytes += moved.bytes;
     counters_.bytes_read += moved.bytes;
     budget -= std::min(budget, moved.bytes);
@@ -131,12 +131,12 @@ void Stream::PumpWrite() {
       continue;
     }
     // Records hold bytes before the socket has them. A completion before that would count them as sent.
-    if (write_->from.done() && !link_.codec->unsent()) {
+    if (from_.done() && !link_.codec->unsent()) {
       CompleteWrite(OkStatus());
       continue;
     }
     if (budget == 0) return Continue(write_pump_, &Stream::PumpWrite);
-    const Codec::Moved moved = link_.codec->Write(write_->from, budget);
+    const Codec::Moved moved = link_.codec->Write(from_, budget);
     counters_.bytes_written += moved.bytes;
     budget -= std::min(budget, moved.bytes);
     if (moved.next == Codec::Next::kFailed) {
@@ -156,9 +156,7 @@ void Stream::CompleteRead(const Status& status) {
 }
 
 void Stream::CompleteWrite(const Status& status) {
-  PendingWrite write = std::move(*write_);
-  write_.reset();
-  write.done(status);
+  std::exchange(write_, {})(status);
 }
 
 Status Stream::WhyItStopped(const Codec::Moved& moved) const {
@@ -184,8 +182,7 @@ void Stream::Close(const Status& reason) {
     read_.reset();
   }
   if (write_) {
-    executor_.Post([write = std::move(*write_), why] { write.done(why); });
-    write_.reset();
+    executor_.Post([write = std::exchange(write_, {}), why] { write(why); });
   }
   if (!linger) {
     link_.socket.reset();
