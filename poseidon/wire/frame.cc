@@ -26,7 +26,6 @@ T Take(const std::byte*& at) {
   return value;
 }
 
-constexpr std::uint32_t kReserved = 0;
 constexpr std::size_t kChecked = kHeaderBytes - sizeof(std::uint32_t);
 
 bool IsFrameType(std::uint8_t type) {
@@ -36,14 +35,14 @@ bool IsFrameType(std::uint8_t type) {
 
 // The checksum finds bytes that changed on the way by accident. It says nothing about what a faulty peer or a relay
 // (docs/security.md) computed it over, so every field is checked.
-Status CheckFields(const FrameHeader& h, std::uint32_t reserved) {
+Status CheckFields(const FrameHeader& h) {
   const auto number = [](auto value) { return std::to_string(static_cast<std::uint8_t>(value)); };
   if (!IsFrameType(static_cast<std::uint8_t>(h.type))) return DataLoss("frame has unknown type " + number(h.type));
   if (!IsValid(h.dtype)) return DataLoss("frame has unknown dtype " + number(h.dtype));
   if (!plan::IsValid(h.scheme)) return DataLoss("frame has unknown scheme " + number(h.scheme));
   // A flag changes what the payload is (kFlagFactorV), so one that is not known cannot be skipped.
   if ((h.flags & ~kKnownFlags) != 0) return DataLoss("frame has unknown flags " + std::to_string(h.flags));
-  if (reserved != kReserved) return DataLoss("frame has reserved bytes that are not 0");
+  if (h.compressed() && h.type != FrameType::kFactor) return DataLoss("frame is compressed, but no factor");
   if (h.length > kMaxPayload) {
     return DataLoss("frame announces " + std::to_string(h.length) + " bytes, at most " + std::to_string(kMaxPayload) +
                     " are allowed");
@@ -64,7 +63,7 @@ void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) 
   Put(at, static_cast<std::uint8_t>(h.type));
   Put(at, h.length);
   Put(at, h.generation.value());
-  Put(at, kReserved);
+  Put(at, h.words);
   Put(at, h.step.value());
   Put(at, h.model.value());
   Put(at, h.rank.value());
@@ -92,7 +91,7 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   h.type = static_cast<FrameType>(Take<std::uint8_t>(at));
   h.length = Take<std::uint32_t>(at);
   h.generation = Generation(Take<std::uint32_t>(at));
-  const auto reserved = Take<std::uint32_t>(at);
+  h.words = Take<std::uint32_t>(at);
   h.step = Step(Take<std::uint64_t>(at));
   h.model = ModelId(Take<std::uint16_t>(at));
   h.rank = Rank(Take<std::uint16_t>(at));
@@ -107,7 +106,7 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   if (Take<std::uint32_t>(at) != Crc32c(bytes.first(kChecked))) {
     return DataLoss("frame header fails its checksum");
   }
-  POSEIDON_RETURN_IF_ERROR(CheckFields(h, reserved));
+  POSEIDON_RETURN_IF_ERROR(CheckFields(h));
   return h;
 }
 

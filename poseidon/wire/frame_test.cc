@@ -26,6 +26,7 @@ FrameHeader Example() {
   h.type = FrameType::kFactor;
   h.length = 0x0001'0203;
   h.generation = Generation(0x0405'0607);
+  h.words = 0x0809'0a0b;
   h.step = Step(0x0c0d'0e0f'1011'1213);
   h.model = ModelId(0x1415);
   h.rank = Rank(0x1617);
@@ -65,11 +66,11 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
   const std::string hex = ToHex(Encoded(Example()));
   EXPECT_EQ(hex.substr(0, 2 * kChecked),
             "5053"  // "PS"
-            "05"
+            "06"
             "05"        // version, type
             "03020100"  // length
             "07060504"  // generation
-            "00000000"  // reserved
+            "0b0a0908"  // words
             "13121110"
             "0f0e0d0c"  // step
             "1514"
@@ -96,6 +97,20 @@ TEST(FrameHeader, EveryTypeAndDtypeTravels) {
   }
 }
 
+TEST(FrameHeader, OnlyFactorsAreCompressed) {
+  FrameHeader h = Example();
+  EXPECT_TRUE(h.compressed());
+  EXPECT_EQ(h.whole_bytes(), 4u * 0x0809'0a0bu);
+  h.words = 0;
+  EXPECT_EQ(h.whole_bytes(), h.total);
+  for (std::uint8_t type = 1; type <= 7; ++type) {
+    FrameHeader other;
+    other.type = static_cast<FrameType>(type);
+    other.words = 1;
+    EXPECT_EQ(DecodeHeader(Encoded(other)).ok(), other.type == FrameType::kFactor) << unsigned{type};
+  }
+}
+
 TEST(FrameHeader, EveryFlippedBitIsRefused) {
   const Bytes good = Encoded(Example());
   for (std::size_t bit = 0; bit < 8 * kHeaderBytes; ++bit) {
@@ -116,12 +131,10 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
   const std::string zero(1, '\0');
   for (const Forgery& forgery : {
            Forgery{0, "XX", "magic"},
-           Forgery{2, "\x01", "version 1, expected 5"},
+           Forgery{2, "\x01", "version 1, expected 6"},
            Forgery{3, zero, "unknown type 0"},
            Forgery{3, "\x08", "unknown type 8"},
            Forgery{3, "\xff", "unknown type 255"},
-           Forgery{12, "\x01", "reserved bytes"},
-           Forgery{15, "\x80", "reserved bytes"},
            Forgery{52, zero, "unknown dtype 0"},
            Forgery{52, "\x06", "unknown dtype 6"},
            Forgery{53, zero, "unknown scheme 0"},
