@@ -110,8 +110,8 @@ def crc32c(data):
 
 def frame_header(kind, length, total):
     """A header as wire/frame.h writes it, for a control message, push or probe."""
-    header = struct.pack("<HBBI", 0x5350, 5, kind, length)
-    header += struct.pack("<IIQ", 1, 0, 0)              # generation, reserved, step
+    header = struct.pack("<HBBI", 0x5350, 6, kind, length)
+    header += struct.pack("<IIQ", 1, 0, 0)              # generation, words, step
     header += struct.pack("<HHI", 0, 1, 0)              # model, rank, layer
     header += struct.pack("<QQ", 0, total)              # offset, total
     header += struct.pack("<IBBHI", 0, 1, 0, 0, 0)      # weight, dtype, scheme, flags, payload's CRC
