@@ -110,6 +110,8 @@ class Worker {
     if (!options_.trace.empty()) options.trace = &trace_;
     session::NodeOptions& node = options.node;
     node.strategy = mode_.strategy;
+    // Factors are zeros here, and stand for numbers that are not.
+    node.strategy.zero_compression = plan::ZeroCompression::kOff;
     node.levels = plan::ParseLevels(options_.levels).value();
     node.machine = options_.machine;
     node.final_plan_step = 2;

@@ -242,6 +242,8 @@ class Worker {
     options.listen = {NameOf(rank_), kPort};
     options.coordinator = {NameOf(0), kPort};
     options.strategy = stage_.scene.mode.strategy;
+    // Factors are zeros here, and stand for numbers that are not.
+    options.strategy.zero_compression = plan::ZeroCompression::kOff;
     options.final_plan_step = kFinalPlanStep;
     // Layers that hand over whole gradients are declared without factors: the members follow this plan.
     for (std::size_t i = 0; i < stage_.declared.size(); ++i) {

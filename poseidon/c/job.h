@@ -123,6 +123,9 @@ enum {  // how members prove that they belong to the job, and what others can re
 // Workers of one host combine through its memory before anything crosses the network: never, always,
 // or where there are several hosts and one of them has several workers.
 enum { POSEIDON_LEVELS_FLAT = 0, POSEIDON_LEVELS_HOST = 1, POSEIDON_LEVELS_AUTO = 2 };
+// Whether factors leave without the numbers that are +0.0, from which the others make the same bits: each for which
+// that takes less time than the zeros take on the network, none, or every one, for tests.
+enum { POSEIDON_ZERO_COMPRESSION_AUTO = 0, POSEIDON_ZERO_COMPRESSION_OFF = 1, POSEIDON_ZERO_COMPRESSION_ALWAYS = 2 };
 enum { POSEIDON_POLICY_TIME = 1, POSEIDON_POLICY_BYTES = 2 };  // 0 is TIME
 
 enum {
@@ -274,6 +277,9 @@ typedef struct poseidon_options {
   // for none, the code's name and the message, in a line. Lent until poseidon_open returns. `poseidon run` names one in
   // POSEIDON_VERDICT_FILE, and blames that member. Before a job of several workers forms, "joins" is written there. NULL: none
   const char* verdict_file;
+
+  int32_t zero_compression;  // of what this worker sends
+  uint32_t reserved4;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

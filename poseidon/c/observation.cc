@@ -53,6 +53,8 @@ poseidon_code poseidon_get_layer_statistics(const poseidon_model* model, uint32_
     given.steps = known.steps;
     given.seconds = known.seconds;
     given.local_bytes = known.local_bytes;
+    given.factor_bytes_sent = known.factors.sent.whole_bytes;
+    given.factor_bytes_received = known.factors.received.whole_bytes;
     return Give("poseidon_layer_statistics", given, statistics);
   });
 }

@@ -35,6 +35,10 @@ typedef struct poseidon_layer_statistics {
   uint64_t steps;
   double seconds;  // from push to landed mean, summed over the steps
   uint64_t local_bytes;  // written to the host's shared memory or read from it
+  // Of `factors`: what the payload would be with the zeros that factors left without
+  // (poseidon_options.zero_compression).
+  uint64_t factor_bytes_sent;
+  uint64_t factor_bytes_received;
 } poseidon_layer_statistics;
 
 typedef struct poseidon_statistics {

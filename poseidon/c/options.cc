@@ -115,6 +115,11 @@ Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
     return InvalidArgument("levels is " + std::to_string(options.levels) +
                            ", expected POSEIDON_LEVELS_FLAT, _HOST or _AUTO");
   }
+  if (options.zero_compression < POSEIDON_ZERO_COMPRESSION_AUTO ||
+      options.zero_compression > POSEIDON_ZERO_COMPRESSION_ALWAYS) {
+    return InvalidArgument("zero_compression is " + std::to_string(options.zero_compression) +
+                           ", expected POSEIDON_ZERO_COMPRESSION_AUTO, _OFF or _ALWAYS");
+  }
   node->role = server ? wire::Role::kServer : wire::Role::kWorker;
   node->workers = static_cast<std::uint16_t>(options.workers);
   node->servers = static_cast<std::uint16_t>(options.servers);
@@ -123,6 +128,7 @@ Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
   if (options.requested_rank > 0) node->requested_rank = options.requested_rank;
   node->host = TextOr(options.host, "localhost");
   node->levels = static_cast<plan::Levels>(options.levels);
+  node->strategy.zero_compression = static_cast<plan::ZeroCompression>(options.zero_compression);
   node->machine = options.machine != nullptr ? options.machine : local::ThisMachine();
   return OkStatus();
 }

@@ -129,15 +129,18 @@ Result<FactorStore::RankRows*> FactorStore::Begin(Rank rank, Step step, const We
   return &own;
 }
 
+Status FactorStore::DoesNotContinue(Rank rank, std::uint64_t at) {
+  return DataLoss("a factor of rank " + std::to_string(rank.value()) + " does not continue at byte " +
+                  std::to_string(at));
+}
+
 Result<MutableBytes> FactorStore::PlaceFor(Rank rank, Step step, Part part, const WeightedRows& brought,
                                            std::uint64_t offset, std::uint64_t length) {
   POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, brought));
   const std::uint64_t whole = brought.rows * width(part);
   const std::uint64_t arrived = own->arrived[Index(part)];
-  if (offset != arrived || length > whole - arrived) {
-    return DataLoss("a factor of rank " + std::to_string(rank.value()) +
-                    " does not continue at byte " + std::to_string(arrived));
-  }
+  if (offset != arrived || length > whole - arrived || own->expanders[Index(part)])
+    return DoesNotContinue(rank, arrived);
   return MutableBytes(own->place[Index(part)] + offset, length);
 }
 
@@ -146,6 +149,28 @@ Status FactorStore::Landed(Rank rank, Step step, Part part, const WeightedRows& 
   POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, brought));
   // Not checked again: PlaceFor has bounded the bytes, and a frame without bytes, which asked for no place, adds none.
   own->arrived[Index(part)] += length;
+  return OkStatus();
+}
+
+Status FactorStore::Expand(Rank rank, Step step, Part part, const WeightedRows& brought, const Compressed& compressed) {
+  POSEIDON_ASSIGN_OR_RETURN(RankRows * own, Begin(rank, step, brought));
+  std::optional<Expander>& expander = own->expanders[Index(part)];
+  if (!expander) {
+    const std::uint64_t whole = brought.rows * width(part);
+    if (whole % kWordBytes != 0 || compressed.total < LeastCompressedBytes(whole) ||
+        compressed.total > MostCompressedBytes(whole)) {
+      return DataLoss("a factor of rank " + std::to_string(rank.value()) + " of " + std::to_string(whole) +
+                      " bytes comes as " + std::to_string(compressed.total) + ", which it cannot become");
+    }
+    if (own->arrived[Index(part)] != 0) return DoesNotContinue(rank, own->arrived[Index(part)]);
+    expander.emplace(MutableBytes(own->place[Index(part)], whole), compressed.total);
+  }
+  if (compressed.offset != expander->taken() || compressed.total != expander->compressed() ||
+      compressed.piece.empty()) {
+    return DoesNotContinue(rank, expander->taken());
+  }
+  POSEIDON_RETURN_IF_ERROR(expander->Take(compressed.piece));
+  own->arrived[Index(part)] = expander->expanded();
   return OkStatus();
 }
 

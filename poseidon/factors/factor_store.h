@@ -11,6 +11,7 @@
 #include "poseidon/base/result.h"
 #include "poseidon/base/strong_id.h"
 #include "poseidon/factors/rebuild.h"
+#include "poseidon/factors/zero_compression.h"
 
 namespace poseidon::factors {
 
@@ -39,6 +40,15 @@ class FactorStore {
                                 std::uint64_t offset, std::uint64_t length);
   // `length` bytes have arrived at the place that PlaceFor gave. Fails as PlaceFor does.
   Status Landed(Rank rank, Step step, Part part, const WeightedRows& brought, std::uint64_t length);
+  // A frame of a factor that comes compressed: expands it into the rank's rows. It is `piece` of the `total` bytes that
+  // the factor has compressed, from `offset` on. kDataLoss for what does not continue what has come, and for what
+  // Compress cannot have written.
+  struct Compressed {
+    std::uint64_t total = 0;
+    std::uint64_t offset = 0;
+    ConstBytes piece;
+  };
+  Status Expand(Rank rank, Step step, Part part, const WeightedRows& brought, const Compressed& compressed);
   // Copies in all rows of a rank: the local rank's own, or the 0 rows of a rank that sends no bytes.
   Status Put(Rank rank, Step step, const Factors& factors, std::uint32_t weight = 0);
 
@@ -65,6 +75,7 @@ class FactorStore {
     std::array<std::uint64_t, 2> arrived{};
     std::array<std::byte*, 2> place{};         // its u and v
     std::array<AlignedBytes, 2> beside;        // when its room was too small
+    std::array<std::optional<Expander>, 2> expanders;  // of u and v that come compressed
   };
   struct Set {
     std::optional<Step> step;
@@ -89,6 +100,7 @@ class FactorStore {
   Result<Set*> Open(Step step);
   Status LayOut(Set& set);
   Result<RankRows*> Begin(Rank rank, Step step, const WeightedRows& brought);
+  static Status DoesNotContinue(Rank rank, std::uint64_t at);
 
   const plan::FactorShape shape_;
   const DType dtype_;

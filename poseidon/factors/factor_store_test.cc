@@ -40,6 +40,25 @@ Rows MakeRows(Random& random, std::uint32_t count) {
   return rows;
 }
 
+ByteBuffer Compressed(ConstBytes bytes) {
+  ByteBuffer out(MostCompressedBytes(bytes.size()));
+  out.resize(Compress(bytes, out).value());
+  return out;
+}
+
+// A remote rank's rows, compressed, in pieces of at most `piece` bytes.
+Status DeliverCompressed(FactorStore& store, Rank rank, Step step, const Rows& rows, std::uint64_t piece) {
+  for (const Part part : {Part::kV, Part::kU}) {
+    const ByteBuffer bytes = Compressed(std::as_bytes(std::span(part == Part::kU ? rows.u : rows.v)));
+    for (std::uint64_t at = 0; at < bytes.size(); at += piece) {
+      const std::uint64_t length = std::min<std::uint64_t>(piece, bytes.size() - at);
+      POSEIDON_RETURN_IF_ERROR(store.Expand(rank, step, part, {rows.count, rows.weight},
+                                            {bytes.size(), at, ConstBytes(bytes).subspan(at, length)}));
+    }
+  }
+  return OkStatus();
+}
+
 // A remote rank's rows in pieces of at most `piece` bytes; empty factors are a frame without bytes.
 Status Deliver(FactorStore& store, Rank rank, Step step, const Rows& rows, std::uint64_t piece) {
   for (const Part part : {Part::kV, Part::kU}) {
@@ -302,6 +321,72 @@ TEST_F(FactorRefusals, MoreRowsThanAnyBatch) {
   // rows * width wraps around to something small.
   FactorStore wide({std::uint64_t{1} << 38, 1, false}, DType::kF32, 2);
   Refused(wide.PlaceFor(Rank(1), Step(0), Part::kU, {1u << 24}, 0, 0).status(), "any batch");
+}
+
+// Some ranks compress, and some do not; some land beside their room.
+TEST(FactorStore, CompressedRowsLandAsTheOthersDo) {
+  Random random(11);
+  FactorStore store(kShape, DType::kF32, 3);
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    std::vector<Rows> ranks;
+    std::vector<float> u;
+    std::vector<float> v;
+    for (std::uint16_t r = 0; r < 3; ++r) {
+      ranks.push_back(MakeRows(random, 30 + static_cast<std::uint32_t>(random.Below(20))));
+      for (float& x : ranks.back().u) x = random.Chance(0.5) ? 0.0f : -x;
+      for (float& x : ranks.back().v) x = random.Chance(0.7) ? (random.Chance(0.1) ? -0.0f : 0.0f) : x;
+      u.insert(u.end(), ranks[r].u.begin(), ranks[r].u.end());
+      v.insert(v.end(), ranks[r].v.begin(), ranks[r].v.end());
+    }
+    for (const unsigned rank : {2u, 0u, 1u}) {
+      const auto r = static_cast<std::uint16_t>(rank);
+      const std::uint64_t piece = 1 + random.Below(400);
+      const bool compressed = (r + step) % 3 != 0;
+      EXPECT_FALSE(store.Complete(Step(step)));
+      ASSERT_TRUE((compressed ? DeliverCompressed : Deliver)(store, Rank(r), Step(step), ranks[r], piece).ok());
+    }
+    ASSERT_TRUE(store.Complete(Step(step)));
+    const Concatenation all = store.Concatenate(Step(step)).value();
+    EXPECT_EQ(std::memcmp(all.u, u.data(), u.size() * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(all.v, v.data(), v.size() * sizeof(float)), 0);
+    store.Release(Step(step));
+  }
+}
+
+TEST(FactorStore, CompressedBytesThatCannotBeAreRefused) {
+  Random random(1);
+  const Rows rows = MakeRows(random, 50);  // u has 600 bytes: three groups
+  const ByteBuffer bytes = Compressed(std::as_bytes(std::span(rows.u)));
+  const WeightedRows brought{50, 0};
+  struct Case {
+    std::uint64_t total;
+    std::uint64_t offset;
+    std::uint64_t first;
+    std::uint64_t length;
+    const char* complaint;
+  };
+  for (const auto& [total, offset, first, length, complaint] :
+       {Case{bytes.size(), 0, 0, 0, "does not continue at byte 0"},
+        Case{bytes.size(), 8, 8, 8, "does not continue at byte 0"}, Case{23, 0, 0, 8, "600 bytes comes as 23"},
+        Case{625, 0, 0, 8, "600 bytes comes as 625"}, Case{24, 0, 0, 100, "behind their end"},
+        Case{100, 0, 0, 100, "end after"}, Case{~std::uint64_t{0}, 0, 0, 8, "which it cannot become"}}) {
+    FactorStore store(kShape, DType::kF32, 2);
+    const Status refused =
+        store.Expand(Rank(1), Step(0), Part::kU, brought, {total, offset, ConstBytes(bytes).subspan(first, length)});
+    EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(refused.message(), HasSubstr(complaint));
+  }
+  // A total that changes, and frames that come once this way and once the other.
+  FactorStore store(kShape, DType::kF32, 2);
+  const ConstBytes piece = ConstBytes(bytes).first(300);
+  ASSERT_TRUE(store.Expand(Rank(1), Step(0), Part::kU, brought, {bytes.size(), 0, piece}).ok());
+  EXPECT_FALSE(store.Expand(Rank(1), Step(0), Part::kU, brought, {bytes.size() - 4, 300, piece}).ok());
+  EXPECT_FALSE(store.PlaceFor(Rank(1), Step(0), Part::kU, brought, 512, 4).ok());
+  EXPECT_FALSE(store.PlaceFor(Rank(1), Step(0), Part::kU, brought, 256, 4).ok());
+  ASSERT_TRUE(store.PlaceFor(Rank(1), Step(0), Part::kV, brought, 0, 4).ok());
+  ASSERT_TRUE(store.Landed(Rank(1), Step(0), Part::kV, brought, 4).ok());
+  EXPECT_FALSE(store.Expand(Rank(1), Step(0), Part::kV, brought, {1000, 0, piece}).ok());
+  EXPECT_FALSE(store.Expand(Rank(2), Step(0), Part::kU, brought, {bytes.size(), 0, piece}).ok()) << "no such rank";
 }
 
 }  // namespace

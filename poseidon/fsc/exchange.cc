@@ -27,6 +27,7 @@ void Exchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
 }
 
 void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
+  if (sender_) sender_->UsePlan(plan);
   if (!owner_) return;
   owner_->UsePlan(model, plan);
   for (std::uint32_t i = 0; i < plan.layers.size(); ++i) {

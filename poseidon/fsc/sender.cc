@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/fsc/sender.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -8,11 +9,15 @@
 
 namespace poseidon::fsc {
 
-Sender::Sender(const sync::ExchangeEnvironment& env, Owner* local) : env_(env), local_(local) {}
+Sender::Sender(const sync::ExchangeEnvironment& env, Owner* local)
+    : env_(env), local_(local), compression_(env.strategy.zero_compression) {}
 
 void Sender::Declare(const wire::Key& key, const plan::LayerSpec& layer, std::vector<LayerPart> parts) {
   POSEIDON_ASSERT_ON(env_.io);
-  layers_.emplace(key, Layer{.spec = layer, .parts = std::move(parts), .u = {}});
+  const std::size_t count = parts.size();
+  layers_.emplace(
+      key,
+      Layer{.spec = layer, .parts = std::move(parts), .u = {}, .packed_u = std::vector<sync::PackedFactor>(count)});
 }
 
 void Sender::Start(const wire::Key& key, sync::SyncRequest request) {
@@ -32,8 +37,9 @@ void Sender::Start(const wire::Key& key, sync::SyncRequest request) {
                                   .done = std::move(request.done),
                                   .serial = next_serial_++};
   PackU(layer, *request.factors);
+  PackV(layer, *request.factors);
   // Nothing completes within these calls, so all parts are counted before the first is done.
-  for (const LayerPart& part : layer.parts) SendPart(key, layer, part, request);
+  for (std::size_t part = 0; part < layer.parts.size(); ++part) SendPart(key, layer, part, request);
 }
 
 // From [rows x outputs] to one [rows x units] behind another, in the order of the parts.
@@ -52,14 +58,24 @@ void Sender::PackU(Layer& layer, const Factors& factors) {
   }
 }
 
+// Once for all owners.
+void Sender::PackV(Layer& layer, const Factors& factors) {
+  const auto others = std::count_if(layer.parts.begin(), layer.parts.end(), [this](const LayerPart& part) {
+    return env_.among.owner_of_shard[part.units().shard] != env_.among.self;
+  });
+  layer.packed_v.Pack({factors.v, factors.rows * layer.spec.factors->v_bytes_per_row(layer.spec.dtype)},
+                      static_cast<std::uint32_t>(others), compression_);
+}
+
 Factors Sender::FactorsFor(const Layer& layer, const LayerPart& part, const Factors& whole) const {
   if (whole.rows == 0) return {};
   // Parts are in the order of their units and leave none out, so those before this one hold rows * first numbers.
   return {layer.u.data() + whole.rows * part.units().first * SizeOf(layer.spec.dtype), whole.v, whole.rows};
 }
 
-void Sender::SendPart(const wire::Key& key, Layer& layer, const LayerPart& part, const sync::SyncRequest& request) {
+void Sender::SendPart(const wire::Key& key, Layer& layer, std::size_t index, const sync::SyncRequest& request) {
   Outstanding& outstanding = *layer.outstanding;
+  const LayerPart& part = layer.parts[index];
   const Factors factors = FactorsFor(layer, part, *request.factors);
   const MemberId owner = env_.among.owner_of_shard[part.units().shard];
   if (owner == env_.among.self) {
@@ -71,12 +87,12 @@ void Sender::SendPart(const wire::Key& key, Layer& layer, const LayerPart& part,
     outstanding.landings.Expect(owner, stretch.begin, stretch.bytes);
     ++outstanding.pending;
   }
-  outstanding.pending += sync::SendFactors(env_.mesh, owner, *env_.among.self_rank, key, request,
-                                           {.scheme = plan::Scheme::kFactorScatter,
-                                            .shape = part.shape(),
-                                            .dtype = layer.spec.dtype,
-                                            .factors = factors},
-                                           [&] { return PartDone(key, outstanding.serial); });
+  sync::PackedFactor& u = layer.packed_u[index];
+  u.Pack({factors.u, factors.rows * part.shape().u_bytes_per_row(layer.spec.dtype)}, 1, compression_);
+  outstanding.pending += sync::SendFactors(
+      env_.mesh, owner, *env_.among.self_rank, key, request,
+      {.scheme = plan::Scheme::kFactorScatter, .dtype = layer.spec.dtype, .u = u, .v = layer.packed_v},
+      [&] { return PartDone(key, outstanding.serial); });
 }
 
 Completion Sender::PartDone(const wire::Key& key, std::uint64_t serial) {
@@ -152,7 +168,10 @@ void Sender::Abandon(const Status& reason) {
 std::uint64_t Sender::allocated_bytes() const {
   POSEIDON_ASSERT_ON(env_.io);
   std::uint64_t sum = 0;
-  for (const auto& [key, layer] : layers_) sum += layer.u.capacity();
+  for (const auto& [key, layer] : layers_) {
+    sum += layer.u.capacity() + layer.packed_v.allocated_bytes();
+    for (const sync::PackedFactor& u : layer.packed_u) sum += u.allocated_bytes();
+  }
   return sum;
 }
 

@@ -12,6 +12,7 @@
 #include "poseidon/fsc/owner.h"
 #include "poseidon/fsc/part.h"
 #include "poseidon/sync/exchange.h"
+#include "poseidon/sync/factor_outbox.h"
 #include "poseidon/sync/landings.h"
 
 namespace poseidon::fsc {
@@ -19,8 +20,8 @@ namespace poseidon::fsc {
 // A worker's side: sends each shard's owner the factors from which it makes its part, and lands the parts that come
 // back in the gradient.
 //
-// Memory: one copy of u per layer, ordered by shard, as large as the most rows took.
-// Thread: the I/O executor. Lifetime: the environment and the owner outlive it.
+// Memory: one copy of u per layer, ordered by shard, as large as the most rows took, and what is compressed of it and
+// of v. Thread: the I/O executor. Lifetime: the environment and the owner outlive it.
 class Sender final : public messaging::FrameSink {
  public:
   // Pre: env.among.self_rank. `local` is the shard of the same process, or null.
@@ -28,6 +29,8 @@ class Sender final : public messaging::FrameSink {
 
   // A layer, and the part of it that each shard owns.
   void Declare(const wire::Key& key, const plan::LayerSpec& layer, std::vector<LayerPart> parts);
+  // What bytes cost, from now on.
+  void UsePlan(const plan::Plan& plan) { compression_.UsePlan(plan); }
   // See sync::Exchange.
   void Start(const wire::Key& key, sync::SyncRequest request);
 
@@ -53,12 +56,15 @@ class Sender final : public messaging::FrameSink {
     plan::LayerSpec spec;
     std::vector<LayerPart> parts;
     ByteBuffer u;  // by part: [rows x units]
+    std::vector<sync::PackedFactor> packed_u;  // by part
+    sync::PackedFactor packed_v = {};          // the same for all owners
     std::optional<Outstanding> outstanding = std::nullopt;
   };
 
   void PackU(Layer& layer, const Factors& factors);
   Factors FactorsFor(const Layer& layer, const LayerPart& part, const Factors& whole) const;
-  void SendPart(const wire::Key& key, Layer& layer, const LayerPart& part, const sync::SyncRequest& request);
+  void PackV(Layer& layer, const Factors& factors);
+  void SendPart(const wire::Key& key, Layer& layer, std::size_t index, const sync::SyncRequest& request);
   // Null where nothing waits for it, which is no fault once the job has ended.
   Result<Outstanding*> Find(const wire::FrameHeader& header);
   Completion PartDone(const wire::Key& key, std::uint64_t serial);
@@ -68,6 +74,7 @@ class Sender final : public messaging::FrameSink {
 
   const sync::ExchangeEnvironment env_;
   Owner* const local_;
+  sync::CompressionRule compression_;
   std::map<wire::Key, Layer> layers_;
   std::uint64_t next_serial_ = 1;
   Status abandoned_;

@@ -250,6 +250,25 @@ TEST_F(MeshTest, DataGoesToTheSinkOfItsType) {
   EXPECT_EQ(mesh_->traffic().layer(ModelId(0), LayerId(0), plan::Scheme::kKeyValue).received.payload_bytes, 4u);
 }
 
+// Two frames of a factor that has 100 bytes, or 30 compressed.
+TEST(Traffic, CountsWhatTravelsAndWhatItStandsFor) {
+  wire::FrameHeader frame;
+  frame.type = wire::FrameType::kFactor;
+  frame.scheme = plan::Scheme::kFactorBroadcast;
+  frame.total = 30;
+  frame.words = 25;
+  Traffic traffic;
+  frame.length = 20;
+  traffic.CountSent(frame);
+  const TrafficCount& counted = traffic.layer(ModelId(0), LayerId(0), plan::Scheme::kFactorBroadcast).sent;
+  EXPECT_EQ(counted.whole_bytes, 20u);
+  frame.offset = 20;
+  frame.length = 10;
+  traffic.CountSent(frame);
+  EXPECT_EQ(counted.payload_bytes, 30u);
+  EXPECT_EQ(counted.whole_bytes, 100u);
+}
+
 TEST_F(MeshTest, TypesThatNobodyTakesCloseTheConnection) {
   Introduce();
   wire::FrameHeader factor = Push();

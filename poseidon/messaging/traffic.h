@@ -15,10 +15,12 @@ struct TrafficCount {
   std::uint64_t frames = 0;
   std::uint64_t header_bytes = 0;
   std::uint64_t payload_bytes = 0;
+  std::uint64_t whole_bytes = 0;  // of payloads, counting factors that were compressed as if they were not
   TrafficCount& operator+=(const TrafficCount& other) {
     frames += other.frames;
     header_bytes += other.header_bytes;
     payload_bytes += other.payload_bytes;
+    whole_bytes += other.whole_bytes;
     return *this;
   }
   friend bool operator==(const TrafficCount&, const TrafficCount&) = default;
@@ -75,6 +77,11 @@ class Traffic {
     ++count.frames;
     count.header_bytes += wire::kHeaderBytes;
     count.payload_bytes += header.length;
+    count.whole_bytes += header.length;
+    // A factor that is smaller compressed adds the difference with its last frame.
+    if (header.compressed() && header.offset + header.length == header.total) {
+      count.whole_bytes += header.whole_bytes() - header.total;
+    }
   }
   TrafficCell& CellOf(const wire::FrameHeader& header) {
     using wire::FrameType;

@@ -181,6 +181,18 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
   return text;
 }
 
+std::string WhatCompressionSaved(std::span<const LayerOutcome> outcomes) {
+  std::uint64_t sent = 0;
+  std::uint64_t whole = 0;
+  for (const LayerOutcome& outcome : outcomes) {
+    sent += outcome.bytes_sent;
+    whole += outcome.whole_bytes_sent;
+  }
+  if (whole <= sent || sent == 0) return {};
+  return "factors left without their zeros: sent " + BytesText(sent) + " per step in place of " + BytesText(whole) +
+         " (" + FactorText(static_cast<double>(whole) / static_cast<double>(sent)) + " fewer)";
+}
+
 std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
   POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
   if (plan.cluster.workers == 1) return "one worker waits for no network";

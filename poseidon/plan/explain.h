@@ -19,6 +19,9 @@ struct LayerOutcome {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   double seconds = 0;
+  // The same with the zeros that factors left without.
+  std::uint64_t whole_bytes_sent = 0;
+  std::uint64_t whole_bytes_received = 0;
 };
 
 // A line of headings and a line per layer, aligned, each ended by a newline: layer, shape, rows per
@@ -32,6 +35,9 @@ std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers,
 // One line: predicted step time and its parts, speed-up over one worker, bytes saved against the
 // key-value scheme everywhere. `measured_step_seconds`, the median, is put beside the prediction where it is above 0.
 std::string PlanSummary(const Plan& plan, double measured_step_seconds = 0);
+
+// One line: how many times fewer bytes were sent because factors left without their zeros; empty where none did.
+std::string WhatCompressionSaved(std::span<const LayerOutcome> outcomes);
 
 // One line: which change of the cluster would shorten the step most, and to what.
 std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers);

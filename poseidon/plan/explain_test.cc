@@ -122,5 +122,16 @@ TEST(WhatBounds, NamesTheResourceWhoseDoublingHelpsMost) {
   EXPECT_THAT(WhatWouldHelp(far, Layers()), HasSubstr("what would help most: half the latency makes the step "));
 }
 
+TEST(WhatCompressionSaved, IsSaidWhereZerosWereLeftOut) {
+  EXPECT_EQ(WhatCompressionSaved({}), "");
+  std::vector<LayerOutcome> outcomes(2);
+  outcomes[0].bytes_sent = outcomes[1].bytes_sent = 500'000;
+  outcomes[0].whole_bytes_sent = outcomes[1].whole_bytes_sent = 500'000;
+  EXPECT_EQ(WhatCompressionSaved(outcomes), "");
+  outcomes[1].whole_bytes_sent = 1'100'000;
+  EXPECT_EQ(WhatCompressionSaved(outcomes),
+            "factors left without their zeros: sent 1.00 MB per step in place of 1.60 MB (1.60x fewer)");
+}
+
 }  // namespace
 }  // namespace poseidon::plan

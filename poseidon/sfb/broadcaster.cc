@@ -7,15 +7,16 @@
 
 namespace poseidon::sfb {
 
-Broadcaster::Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh,
-                         const sync::Topology& topology, factors::ProductEngine* engine, TraceRecorder* trace)
-    : executor_(executor),
-      compute_(compute),
-      mesh_(mesh),
+Broadcaster::Broadcaster(const sync::ExchangeEnvironment& env, const sync::Topology& topology,
+                         factors::ProductEngine* engine)
+    : executor_(env.io),
+      compute_(env.compute),
+      mesh_(env.mesh),
       topology_(topology),
       engine_(engine),
-      trace_(trace),
-      inbox_(topology, [this](const wire::Key& key) { RebuildIfComplete(key); }) {}
+      trace_(env.trace),
+      inbox_(topology, [this](const wire::Key& key) { RebuildIfComplete(key); }),
+      compression_(env.strategy.zero_compression) {}
 
 void Broadcaster::Declare(const wire::Key& key, const plan::LayerSpec& spec) {
   POSEIDON_ASSERT_ON(executor_);
@@ -53,12 +54,15 @@ void Broadcaster::Broadcast(const wire::Key& key, sync::SyncRequest request) {
     state.outstanding->rebuilt = true;
     return FinishIfDone(state);
   }
+  // Once for all peers. No frame reads the bytes of the step before: that was done only when all had left.
+  const auto peers = static_cast<std::uint32_t>(topology_.ranks() - 1);
+  state.u.Pack({own.u, own.rows * state.shape.u_bytes_per_row(state.dtype)}, peers, compression_);
+  state.v.Pack({own.v, own.rows * state.shape.v_bytes_per_row(state.dtype)}, peers, compression_);
   for (const MemberId peer : topology_.worker_of_rank) {
     if (peer == topology_.self) continue;
     state.outstanding->unsent += sync::SendFactors(
         mesh_, peer, *topology_.self_rank, key, request,
-        {.scheme = plan::Scheme::kFactorBroadcast, .shape = state.shape, .dtype = state.dtype, .factors = own},
-        [&] {
+        {.scheme = plan::Scheme::kFactorBroadcast, .dtype = state.dtype, .u = state.u, .v = state.v}, [&] {
           return alive_.Guard([this, key, step = request.step](const Status& status) { OnLeft(key, step, status); });
         });
   }
@@ -142,7 +146,9 @@ void Broadcaster::Abandon(const Status& reason) {
 std::uint64_t Broadcaster::allocated_bytes() const {
   POSEIDON_ASSERT_ON(executor_);
   std::uint64_t sum = inbox_.allocated_bytes();
-  for (const auto& [key, state] : layers_) sum += state.gathered_bytes;
+  for (const auto& [key, state] : layers_) {
+    sum += state.gathered_bytes + state.u.allocated_bytes() + state.v.allocated_bytes();
+  }
   return sum;
 }
 

@@ -15,6 +15,7 @@
 #include "poseidon/plan/layer.h"
 #include "poseidon/sync/exchange.h"
 #include "poseidon/sync/factor_inbox.h"
+#include "poseidon/sync/factor_outbox.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::sfb {
@@ -30,12 +31,13 @@ class Broadcaster {
  public:
   // Pre: topology.self_rank.
   // `engine` may be null where every layer is a table.
-  Broadcaster(Executor& executor, Executor& compute, messaging::Mesh& mesh, const sync::Topology& topology,
-              factors::ProductEngine* engine, TraceRecorder* trace);
+  Broadcaster(const sync::ExchangeEnvironment& env, const sync::Topology& topology, factors::ProductEngine* engine);
 
   // A layer that has factors can be broadcast from now on.
   void Declare(const wire::Key& key, const plan::LayerSpec& spec);
   bool declared(const wire::Key& key) const { return inbox_.has(key); }
+  // What bytes cost, from now on.
+  void UsePlan(const plan::Plan& plan) { compression_.UsePlan(plan); }
   // Rows by rank that a plan was made of: room for them is made in advance.
   void Expect(const wire::Key& key, std::span<const std::uint32_t> rows) { inbox_.Expect(key, rows); }
 
@@ -66,6 +68,8 @@ class Broadcaster {
     plan::FactorShape shape;
     DType dtype = DType::kF32;
     std::optional<Outstanding> outstanding;
+    sync::PackedFactor u = {};
+    sync::PackedFactor v = {};
     std::uint64_t gathered_bytes = 0;  // allocated for the last mean
   };
 
@@ -81,6 +85,7 @@ class Broadcaster {
   factors::ProductEngine* const engine_;
   TraceRecorder* const trace_;
   sync::FactorInbox inbox_;
+  sync::CompressionRule compression_;
   std::map<wire::Key, LayerState> layers_;
   Status abandoned_;
   Alive alive_;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -36,7 +37,14 @@ class BroadcasterTest : public testing::Test {
     sync::Topology topology{
         .self = MemberId(0), .self_rank = Rank(0), .worker_of_rank = {}, .owner_of_shard = {}, .workers = workers};
     for (std::uint16_t r = 0; r < ranks; ++r) topology.worker_of_rank.push_back(MemberId(r));
-    broadcaster_.emplace(simulation_, *io_, *io_, *compute_, mesh_, topology, engine_.get(), nullptr);
+    const sync::ExchangeEnvironment env{.io = *io_,
+                                        .compute = *compute_,
+                                        .mesh = mesh_,
+                                        .among = topology,
+                                        .flat = topology,
+                                        .engine = engine_.get(),
+                                        .fail = {}};
+    broadcaster_.emplace(simulation_, *io_, env, topology, engine_.get());
     (*broadcaster_)->Declare({ModelId(0), LayerId(0)}, {.name = "fc", .elements = 6, .factors = kShape});
   }
   static wire::FrameHeader Frame(std::uint16_t rank, std::uint64_t total = 0) {
@@ -104,6 +112,28 @@ TEST_F(BroadcasterTest, FactorsThatAreNoWholeRowsAreRefused) {
     EXPECT_THAT(refused.message(), HasSubstr("bytes, expected whole rows of 8"));
   }
   EXPECT_TRUE((*broadcaster_)->inbox().PlaceFor(MemberId(1), Frame(1, 16)).ok());
+}
+
+// A row of u has 2 words.
+TEST_F(BroadcasterTest, CompressedFactorsThatAreNoWholeRowsAreRefused) {
+  Make(2);
+  wire::FrameHeader frame = Frame(1, 12);
+  frame.length = 12;
+  const float one = 1.0f;
+  std::array<std::byte, 12> bytes{std::byte{2}};  // the second number
+  std::memcpy(bytes.data() + 8, &one, sizeof one);
+  for (const std::uint32_t words : {1u, 3u, 0xffff'ffffu}) {
+    frame.words = words;
+    const Status refused = (*broadcaster_)->inbox().PlaceFor(MemberId(1), frame).status();
+    EXPECT_THAT(refused.message(), HasSubstr("bytes, expected whole rows of 8"));
+    EXPECT_EQ((*broadcaster_)->inbox().OnFrame(MemberId(1), frame, bytes).code(), StatusCode::kDataLoss);
+  }
+  frame.words = 0xffff'fffe;  // whole rows, more than any batch: refused before there is memory for them
+  EXPECT_THAT((*broadcaster_)->inbox().OnFrame(MemberId(1), frame, bytes).message(), HasSubstr("more than any batch"));
+  Make(2);
+  frame.words = 2;
+  EXPECT_TRUE((*broadcaster_)->inbox().PlaceFor(MemberId(1), frame)->empty()) << "the channel keeps the bytes";
+  EXPECT_TRUE((*broadcaster_)->inbox().OnFrame(MemberId(1), frame, bytes).ok());
 }
 
 TEST_F(BroadcasterTest, TheMeanIsThatOfTheWeights) {

@@ -14,9 +14,9 @@ Exchange::Exchange(const sync::ExchangeEnvironment& env)
       }) {
   // A worker for which its host's leader speaks has no rank among those who exchange layers, but one in `flat`.
   if (env.among.self_rank && env.engine != nullptr) {
-    layers_.emplace(env.io, env.compute, env.mesh, env.among, env.engine, env.trace);
+    layers_.emplace(env, env.among, env.engine);
   }
-  if (env.flat.self_rank) tables_.emplace(env.io, env.compute, env.mesh, env.flat, nullptr, env.trace);
+  if (env.flat.self_rank) tables_.emplace(env, env.flat, nullptr);
 }
 
 Broadcaster* Exchange::Of(const wire::Key& key) {
@@ -33,6 +33,8 @@ void Exchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
 }
 
 void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
+  if (layers_) layers_->UsePlan(plan);
+  if (tables_) tables_->UsePlan(plan);
   for (std::uint32_t i = 0; i < plan.layers.size(); ++i) {
     if (plan.layers[i].scheme != scheme()) continue;
     const wire::Key key{model, LayerId(i)};

@@ -23,7 +23,7 @@ std::uint64_t WidthOf(const plan::FactorShape& shape, DType dtype, Part part) {
 
 WeightedRows Brought(const plan::FactorShape& shape, const wire::FrameHeader& header) {
   const std::uint64_t width = WidthOf(shape, header.dtype, PartOf(header));
-  return {static_cast<std::uint32_t>(header.total / width), header.weight};
+  return {static_cast<std::uint32_t>(header.whole_bytes() / width), header.weight};
 }
 
 }  // namespace
@@ -66,15 +66,17 @@ Result<FactorInbox::Layer*> FactorInbox::Find(MemberId from, const wire::FrameHe
   Layer& layer = found->second;
   const std::uint64_t width = WidthOf(layer.shape, layer.dtype, PartOf(header));
   // Rows are counted in 32 bits (WeightedRows): a larger number would be cut off.
-  if (header.total % width != 0 || header.total / width > std::numeric_limits<std::uint32_t>::max()) {
-    return DataLoss("factors of layer " + std::to_string(header.layer.value()) + " have " +
-                    std::to_string(header.total) + " bytes, expected whole rows of " + std::to_string(width));
+  const std::uint64_t bytes = header.whole_bytes();
+  if (bytes % width != 0 || bytes / width > std::numeric_limits<std::uint32_t>::max()) {
+    return DataLoss("factors of layer " + std::to_string(header.layer.value()) + " have " + std::to_string(bytes) +
+                    " bytes, expected whole rows of " + std::to_string(width));
   }
   return &layer;
 }
 
 Result<MutableBytes> FactorInbox::PlaceFor(MemberId from, const wire::FrameHeader& header) {
   POSEIDON_ASSIGN_OR_RETURN(Layer * layer, Find(from, header));
+  if (header.compressed()) return MutableBytes{};
   return layer->store.PlaceFor(header.rank, header.step, PartOf(header), Brought(layer->shape, header), header.offset,
                                header.length);
 }
@@ -82,8 +84,13 @@ Result<MutableBytes> FactorInbox::PlaceFor(MemberId from, const wire::FrameHeade
 Status FactorInbox::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   // Checked here too, because a frame without bytes asks for no place.
   POSEIDON_ASSIGN_OR_RETURN(Layer * layer, Find(from, header));
-  POSEIDON_RETURN_IF_ERROR(layer->store.Landed(header.rank, header.step, PartOf(header),
-                                               Brought(layer->shape, header), payload.size()));
+  const WeightedRows brought = Brought(layer->shape, header);
+  if (header.compressed()) {
+    POSEIDON_RETURN_IF_ERROR(layer->store.Expand(header.rank, header.step, PartOf(header), brought,
+                                                 {.total = header.total, .offset = header.offset, .piece = payload}));
+  } else {
+    POSEIDON_RETURN_IF_ERROR(layer->store.Landed(header.rank, header.step, PartOf(header), brought, payload.size()));
+  }
   arrived_(header.key());
   return OkStatus();
 }
@@ -102,35 +109,6 @@ std::uint64_t FactorInbox::allocated_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& [key, layer] : layers_) sum += layer.store.allocated_bytes();
   return sum;
-}
-
-std::uint32_t SendFactors(messaging::Mesh& mesh, MemberId to, Rank self_rank, const wire::Key& key,
-                          const SyncRequest& request, const FactorsToSend& what,
-                          const std::function<Completion()>& left) {
-  std::uint32_t frames = 0;
-  for (const Part part : {Part::kU, Part::kV}) {
-    if (part == Part::kV && what.factors.rows == 0) break;
-    const std::uint64_t bytes = what.factors.rows * WidthOf(what.shape, what.dtype, part);
-    messaging::Outgoing out;
-    out.header.type = wire::FrameType::kFactor;
-    out.header.step = request.step;
-    out.header.model = key.model;
-    out.header.rank = self_rank;
-    out.header.layer = key.layer;
-    out.header.total = bytes;
-    out.header.weight = request.weight;
-    out.header.dtype = what.dtype;
-    out.header.scheme = what.scheme;
-    out.header.flags = part == Part::kV ? wire::kFlagFactorV : std::uint16_t{0};
-    // A weight without rows is not absent: it still counts in the divisor.
-    if (bytes == 0 && request.weight == 0) out.header.flags |= wire::kFlagAbsent;
-    out.payload = ConstBytes(part == Part::kU ? what.factors.u : what.factors.v, bytes);
-    out.priority = request.priority;
-    out.left = left();
-    ++frames;
-    mesh.Send(to, std::move(out));
-  }
-  return frames;
 }
 
 }  // namespace poseidon::sync

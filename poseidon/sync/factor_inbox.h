@@ -16,7 +16,8 @@
 namespace poseidon::sync {
 
 // Gives the factors of many layers their places, and checks the frames that bring them: a frame is its sender's own,
-// of a layer that is known here, and of whole rows.
+// of a layer that is known here, and of whole rows. Those of a factor that is compressed have no place: the channel
+// keeps them, and they are expanded into the rows.
 //
 // Thread: the mesh's executor.
 class FactorInbox final : public messaging::FrameSink {
@@ -66,20 +67,6 @@ class FactorInbox final : public messaging::FrameSink {
   std::map<wire::Key, Layer> layers_;
   Status closed_;
 };
-
-// A layer's factors on their way to one member, as the inbox there expects them.
-struct FactorsToSend {
-  plan::Scheme scheme = plan::Scheme::kFactorBroadcast;
-  plan::FactorShape shape;
-  DType dtype = DType::kF32;
-  Factors factors;  // lent until every frame has left
-};
-// Sends u, then v. Without rows it sends one empty frame for both, because a second would come after the others have
-// gone on. Priority, step and weight are those of the request. `left` makes the completion of one frame. Returns
-// the number of frames.
-std::uint32_t SendFactors(messaging::Mesh& mesh, MemberId to, Rank self_rank, const wire::Key& key,
-                          const SyncRequest& request, const FactorsToSend& what,
-                          const std::function<Completion()>& left);
 
 }  // namespace poseidon::sync
 

@@ -44,6 +44,7 @@ Status CheckFields(const FrameHeader& h, std::uint32_t reserved) {
   // A flag changes what the payload is (kFlagFactorV), so one that is not known cannot be skipped.
   if ((h.flags & ~kKnownFlags) != 0) return DataLoss("frame has unknown flags " + std::to_string(h.flags));
   if (reserved != kReserved) return DataLoss("frame has reserved bytes that are not 0");
+  if (h.compressed() && h.type != FrameType::kFactor) return DataLoss("frame is compressed, but no factor");
   if (h.length > kMaxPayload) {
     return DataLoss("frame announces " + std::to_string(h.length) + " bytes, at most " + std::to_string(kMaxPayload) +
                     " are allowed");
@@ -64,7 +65,7 @@ void EncodeHeader(const FrameHeader& h, std::span<std::byte, kHeaderBytes> out) 
   Put(at, static_cast<std::uint8_t>(h.type));
   Put(at, h.length);
   Put(at, h.generation.value());
-  Put(at, kReserved);
+  Put(at, h.words);
   Put(at, h.step.value());
   Put(at, h.model.value());
   Put(at, h.rank.value());
@@ -92,7 +93,7 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   h.type = static_cast<FrameType>(Take<std::uint8_t>(at));
   h.length = Take<std::uint32_t>(at);
   h.generation = Generation(Take<std::uint32_t>(at));
-  const auto reserved = Take<std::uint32_t>(at);
+  h.words = Take<std::uint32_t>(at);
   h.step = Step(Take<std::uint64_t>(at));
   h.model = ModelId(Take<std::uint16_t>(at));
   h.rank = Rank(Take<std::uint16_t>(at));
@@ -103,11 +104,11 @@ Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes)
   h.dtype = static_cast<DType>(Take<std::uint8_t>(at));
   h.scheme = static_cast<plan::Scheme>(Take<std::uint8_t>(at));
   h.flags = Take<std::uint16_t>(at);
-  const auto reserved_behind = Take<std::uint32_t>(at);
+  const auto reserved = Take<std::uint32_t>(at);
   if (Take<std::uint32_t>(at) != Crc32c(bytes.first(kChecked))) {
     return DataLoss("frame header fails its checksum");
   }
-  POSEIDON_RETURN_IF_ERROR(CheckFields(h, reserved | reserved_behind));
+  POSEIDON_RETURN_IF_ERROR(CheckFields(h, reserved));
   return h;
 }
 

@@ -49,19 +49,21 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// Little-endian on the wire, in this order; see docs/wire-protocol.md for the offsets. Behind the generation and behind the
-// flags are four bytes of 0, which keep the longer fields at multiples of their size. The transport protects payloads.
+// Little-endian on the wire, in this order; see docs/wire-protocol.md for the offsets. Behind the flags are four bytes of 0.
+// The transport protects payloads.
 struct FrameHeader {
   FrameType type = FrameType::kControl;
   std::uint32_t length = 0;  // payload bytes of this frame, <= kMaxPayload
   Generation generation;
+  // Of a factor that is compressed (factors/zero_compression.h): its words of 4 bytes before. 0: as it is.
+  std::uint32_t words = 0;
   Step step;
   ModelId model;
   Rank rank;            // whose contribution this is (push, factor, local); a host's number where hosts contribute
   LayerId layer;
   std::uint64_t offset = 0;  // of this payload's first byte within the whole (layer, factor, message)
-  // Bytes of the whole. A factor's are those of its rank's rows, so they say how many rows there are; so are those of
-  // a share of factors in the segment (local).
+  // Bytes of the whole, as it travels. A factor's are those of its rank's rows, unless it is compressed, so they say
+  // how many rows there are; so are those of a share of factors in the segment (local).
   std::uint64_t total = 0;
   std::uint32_t weight = 0;  // of the contribution in the mean (push, factor, local); 0 none
   DType dtype = DType::kF32;
@@ -69,6 +71,9 @@ struct FrameHeader {
   std::uint16_t flags = 0;
 
   Key key() const { return {model, layer}; }
+  bool compressed() const { return words != 0; }
+  // Bytes of the whole where it is not compressed, or was not before.
+  std::uint64_t whole_bytes() const { return compressed() ? std::uint64_t{4} * words : total; }
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
@@ -77,7 +82,7 @@ struct FrameHeader {
 void EncodeHeader(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
 
 // kDataLoss with a reason for anything that EncodeHeader cannot have written: magic, version, CRC,
-// unknown type, dtype, scheme or flag, reserved bytes that are not 0, a length above kMaxPayload or beyond `total`.
+// unknown type, dtype, scheme or flag, a compressed frame of no factor, reserved bytes that are not 0, a length above kMaxPayload or beyond `total`.
 Result<FrameHeader> DecodeHeader(std::span<const std::byte, kHeaderBytes> bytes);
 
 }  // namespace poseidon::wire

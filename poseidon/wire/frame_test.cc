@@ -26,6 +26,7 @@ FrameHeader Example() {
   h.type = FrameType::kFactor;
   h.length = 0x0001'0203;
   h.generation = Generation(0x0405'0607);
+  h.words = 0x0809'0a0b;
   h.step = Step(0x0c0d'0e0f'1011'1213);
   h.model = ModelId(0x1415);
   h.rank = Rank(0x1617);
@@ -68,7 +69,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
             "05"        // version, type
             "03020100"  // length
             "07060504"  // generation
-            "00000000"  // reserved
+            "0b0a0908"  // words
             "13121110"
             "0f0e0d0c"  // step
             "1514"
@@ -92,6 +93,20 @@ TEST(FrameHeader, EveryTypeAndDtypeTravels) {
     h.dtype = static_cast<DType>(1 + type % 5);
     h.flags = kFlagAbsent;
     EXPECT_EQ(DecodeHeader(Encoded(h)).value(), h);
+  }
+}
+
+TEST(FrameHeader, OnlyFactorsAreCompressed) {
+  FrameHeader h = Example();
+  EXPECT_TRUE(h.compressed());
+  EXPECT_EQ(h.whole_bytes(), 4u * 0x0809'0a0bu);
+  h.words = 0;
+  EXPECT_EQ(h.whole_bytes(), h.total);
+  for (std::uint8_t type = 1; type <= 7; ++type) {
+    FrameHeader other;
+    other.type = static_cast<FrameType>(type);
+    other.words = 1;
+    EXPECT_EQ(DecodeHeader(Encoded(other)).ok(), other.type == FrameType::kFactor) << unsigned{type};
   }
 }
 
@@ -119,8 +134,6 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
            Forgery{3, zero, "unknown type 0"},
            Forgery{3, "\x08", "unknown type 8"},
            Forgery{3, "\xff", "unknown type 255"},
-           Forgery{12, "\x01", "reserved bytes"},
-           Forgery{15, "\x80", "reserved bytes"},
            Forgery{56, "\x01", "reserved bytes"},
            Forgery{59, "\x80", "reserved bytes"},
            Forgery{52, zero, "unknown dtype 0"},

@@ -159,23 +159,28 @@ void DrawOrder(Random& random, JobOptions& job) {
   if (random.Chance(0.3)) job.node.strategy.placement = plan::Placement::kWhole;
 }
 
+// Half of them leave zeros out of every factor.
+void DrawCompression(Random& random, JobOptions& job) {
+  if (!random.Chance(0.5)) return;
+  job.node.strategy.zero_compression = plan::ZeroCompression::kAlways;
+  job.gradients.zeros = random.Unit();
+}
+
 std::string WordsOf(const Cluster& c, std::uint64_t seed) {
   const JobOptions& job = c.job;
   const VirtualOptions& world = c.world;
   std::ostringstream words;
-  words << "seed " << seed << ": P " << job.workers << ", S " << job.servers << ", " << job.layers.size()
-        << " layers, " << job.steps << " steps, final plan at " << job.node.final_plan_step
-        << ", chunks of " << job.node.strategy.flow.chunk_bytes << ", writes of "
-        << job.node.strategy.flow.write_bytes << ", rate " << world.rate << " B/s, latency "
-        << ToSeconds(world.network.latency) * 1e6 << " us, jitter "
+  words << "seed " << seed << ": P " << job.workers << ", S " << job.servers << ", " << job.layers.size() << " layers, "
+        << job.steps << " steps, final plan at " << job.node.final_plan_step << ", chunks of "
+        << job.node.strategy.flow.chunk_bytes << ", writes of " << job.node.strategy.flow.write_bytes << ", rate "
+        << world.rate << " B/s, latency " << ToSeconds(world.network.latency) * 1e6 << " us, jitter "
         << ToSeconds(world.network.max_jitter) * 1e6 << " us, oversleep "
-        << ToSeconds(world.simulation.max_jitter) * 1e6 << " us, sockets of "
-        << world.network.send_buffer_bytes
+        << ToSeconds(world.simulation.max_jitter) * 1e6 << " us, sockets of " << world.network.send_buffer_bytes
         << (world.network.cut == sim::Cut::kSingleBytes ? ", single bytes" : "")
         << (job.lockstep ? ", in lockstep" : "") << (job.gradients.absent > 0 ? ", absences" : "")
-        << (job.gradients.weighted ? ", weights" : "") << ", order "
-        << messaging::NameOf(job.node.strategy.order)
-        << (job.node.strategy.placement == plan::Placement::kWhole ? ", layers whole" : "");
+        << (job.gradients.weighted ? ", weights" : "") << ", order " << messaging::NameOf(job.node.strategy.order)
+        << (job.node.strategy.placement == plan::Placement::kWhole ? ", layers whole" : "") << ", zero compression "
+        << plan::NameOf(job.node.strategy.zero_compression);
   for (const std::string& machine : job.machines) words << (machine.empty() ? " -" : " " + machine);
   if (c.fault != Fault::kNone) {
     words << ", member " << c.victim << (c.fault == Fault::kKill ? " is killed" : " freezes")
@@ -200,6 +205,7 @@ Cluster DrawCluster(std::uint64_t seed) {
   DrawFlow(random, single_bytes, c.world.network.send_buffer_bytes, c.job);
   DrawFault(random, c);
   DrawOrder(random, c.job);
+  DrawCompression(random, c.job);
   c.job.gradients.seed = c.world.network.seed = c.world.simulation.seed = seed;
   c.words = WordsOf(c, seed);
   return c;

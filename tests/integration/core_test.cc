@@ -148,6 +148,54 @@ TEST_P(CoreTest, LargeTensorsTravelInPieces) {
   }
 }
 
+// Every factor compressed, in frames that cut its groups of words: the same bits, also of -0.
+TEST_P(CoreTest, CompressedFactorsComeOutTheSame) {
+  for (const plan::Scheme scheme : kFactorSchemes) {
+    for (const std::uint16_t servers : Numbers{0, 2}) {
+      SCOPED_TRACE(std::string(plan::NameOf(scheme)) + ", " + std::to_string(servers) + " servers");
+      JobOptions options = OddJob(3, servers);
+      options.steps = 15;
+      options.lockstep = servers == 0;
+      options.on_device = servers == 2;
+      options.gradients = {.seed = servers, .absent = servers == 2 ? 0.2 : 0, .max_rows = 40, .zeros = 0.6, .weighted = servers == 2};
+      options.node.planning = Forced({{"fc1", scheme}, {"fc2", scheme}});
+      options.node.strategy.zero_compression = plan::ZeroCompression::kAlways;
+      options.node.strategy.flow = {.chunk_bytes = 101, .write_bytes = 9000};
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+      if (servers == 0) job.ExpectExactPayload();
+      // A layer of 64 bits, more than half of whose words are zero.
+      const messaging::TrafficCount& sent = job.outcome(MemberId(0)).factors[5].sent;
+      const messaging::TrafficCount& results = job.outcome(MemberId(0)).factors[5].received;
+      EXPECT_LT(sent.payload_bytes, sent.whole_bytes);
+      EXPECT_LE(results.payload_bytes, results.whole_bytes);
+    }
+  }
+}
+
+// At 1 Gbit/s large factors of which half is zero leave without it, and dense ones as they are.
+TEST_P(CoreTest, FactorsLeaveWithoutTheirZerosWhereThatPays) {
+  if (!world_->is_virtual()) GTEST_SKIP() << "rates are not known before";
+  for (const double zeros : {0.0, 0.5}) {
+    JobOptions options = OddJob(2, 0);
+    options.steps = 4;
+    options.layers = InForwardOrder({FullyConnected("fc", 301, 1009)});
+    options.node.planning = Forced({{"fc", plan::Scheme::kFactorBroadcast}});
+    options.gradients = {.min_rows = 50, .max_rows = 60, .zeros = zeros};
+    options.node.probe_bytes = 1 << 20;
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+    job.ExpectExactPayload();
+    const messaging::TrafficCount& sent = job.outcome(MemberId(0)).factors[0].sent;
+    const double share = static_cast<double>(sent.payload_bytes) / static_cast<double>(sent.whole_bytes);
+    EXPECT_NEAR(share, zeros == 0 ? 1 : 1 - 0.9 * zeros + 1.0 / 32, zeros == 0 ? 0 : 0.02);
+  }
+}
+
 // As key-value stores of 2017 placed layers: the same bits, at whole owners.
 TEST_P(CoreTest, WholeLayersAtTheirOwners) {
   for (const auto& [workers, servers] :

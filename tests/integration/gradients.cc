@@ -25,6 +25,15 @@ void FillRandom(std::uint64_t seed, std::uint64_t count, std::byte* out) {
 }
 
 template <typename T>
+void FillZeros(std::uint64_t seed, double share, std::uint64_t count, std::byte* out) {
+  T* const numbers = reinterpret_cast<T*>(out);
+  Random random(Mix64(seed));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (random.Chance(share)) numbers[i] = random.Chance(0.1) ? -T{0} : T{0};
+  }
+}
+
+template <typename T>
 void FillWith(double value, std::uint64_t count, std::byte* out) {
   std::fill_n(reinterpret_cast<T*>(out), count, static_cast<T>(value));
 }
@@ -116,6 +125,12 @@ void Gradients::FillFactors(Rank rank, LayerId layer, Step step, std::byte* u, s
     const std::uint64_t seed_v = Draw(rank, layer, step, kV);
     f64 ? FillRandom<double>(seed_u, rows * m, u) : FillRandom<float>(seed_u, rows * m, u);
     f64 ? FillRandom<double>(seed_v, rows * n, v) : FillRandom<float>(seed_v, rows * n, v);
+    if (options_.zeros > 0) {
+      f64 ? FillZeros<double>(seed_u, options_.zeros, rows * m, u)
+          : FillZeros<float>(seed_u, options_.zeros, rows * m, u);
+      f64 ? FillZeros<double>(seed_v, options_.zeros, rows * n, v)
+          : FillZeros<float>(seed_v, options_.zeros, rows * n, v);
+    }
     return;
   }
   const double power = std::ldexp(StepFactor(step), rank.value());

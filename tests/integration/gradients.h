@@ -33,6 +33,7 @@ struct GradientOptions {
   // Of a rank's factors; each count between is drawn.
   std::uint32_t min_rows = 0;
   std::uint32_t max_rows = 9;
+  double zeros = 0;       // the share of the factors' numbers that are 0, as behind ReLU; a tenth of them -0
   bool weighted = false;  // contributions carry weights, some of them 0
   // Every number of rank r is 2^r (times a small factor of the step): the sum of contributions is
   // the mask of the ranks that are in it, each counted once.

@@ -85,7 +85,8 @@ TEST_P(LevelsTest, AbsentRanksWeightsUnequalRowsAndFreeRunningLayers) {
       SCOPED_TRACE(NameOf(machines) + (weighted ? ", weighted, " : ", ") + std::string(plan::NameOf(scheme)));
       JobOptions options = OddJob(machines);
       options.lockstep = false;
-      options.gradients = {.seed = 3, .absent = 0.4, .max_rows = 40, .weighted = weighted};
+      options.gradients = {.seed = 3, .absent = 0.4, .max_rows = 40, .zeros = weighted ? 0.5 : 0, .weighted = weighted};
+      if (weighted) options.node.strategy.zero_compression = plan::ZeroCompression::kAlways;
       options.node.planning.forced["fc1"] = scheme;
       options.max_compute = std::chrono::microseconds(world_->is_virtual() ? 500 : 0);
       const std::unique_ptr<World> world = GetParam().make();

@@ -112,7 +112,7 @@ def crc32c(data):
 def frame_header(kind, length, total):
     """A header as wire/frame.h writes it, for a control message, push or probe."""
     header = struct.pack("<HBBI", 0x5350, 6, kind, length)
-    header += struct.pack("<IIQ", 1, 0, 0)              # generation, reserved, step
+    header += struct.pack("<IIQ", 1, 0, 0)              # generation, words, step
     header += struct.pack("<HHI", 0, 1, 0)              # model, rank, layer
     header += struct.pack("<QQ", 0, total)              # offset, total
     header += struct.pack("<IBBHI", 0, 1, 0, 0, 0)      # weight, dtype, scheme, flags, reserved
@@ -207,7 +207,7 @@ def member_task(target, token, rank=1, wire=None):
             "solver": str(target.bench.folder / "solver.prototxt"), "snapshot": "", "weights": "",
             "level": 0, "stages": [], "workers": 2, "servers": 0, "sync": False,
             "global_batch": False, "policy": "time", "schemes": {}, "plan_file": "",
-            "wire": wire or target.wire, "levels": "auto", "machines": [], "dead_after": 30, "stuck_after": 60,
+            "wire": wire or target.wire, "levels": "auto", "zero_compression": "auto", "machines": [], "dead_after": 30, "stuck_after": 60,
             "join_timeout": 120, "threads": 1, "run_dir": "",
             "sigint_effect": "stop", "sighup_effect": "snapshot", "dtype": "f32",
             "final_plan_step": 10, "on_nan": "stop", "caffe_log": False, "one_stream": False, "net_outputs": ""}}

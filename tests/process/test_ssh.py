@@ -60,7 +60,7 @@ def test_machines_train_as_one_machine_does(bench, machines, slots, servers):
     assert spread.summary["replicas_equal"] is True
     assert spread.summary["traffic"]["encryption_bytes_sent"] > 1000
     for entry in spread.summary["plan"]:
-        assert entry["counted_bytes"] == entry["predicted_bytes"], entry
+        assert entry["whole_bytes"] == entry["predicted_bytes"], entry
     here = bench.train(solver, "--workers", workers, "--servers", servers, *PINNED, run_dir="here")
     assert spread.summary["weights_hash"] == here.summary["weights_hash"]
     assert not member_processes(bench)

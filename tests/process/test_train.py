@@ -15,7 +15,7 @@ KEYS = {"workers": int, "iterations": int, "seconds": float, "images_per_s": flo
         "plan": list, "step_seconds": dict, "hidden_share": float, "replicas_equal": bool,
         "weights_hash": str}
 PLAN_KEYS = {"layer": str, "scheme": str, "rows": list, "predicted_bytes": dict,
-             "counted_bytes": dict, "predicted_seconds": float, "measured_seconds": float}
+             "counted_bytes": dict, "whole_bytes": dict, "predicted_seconds": float, "measured_seconds": float}
 LAYERS = {"conv1", "ip1", "ip2"}
 
 
@@ -47,8 +47,8 @@ def check_results(done, workers, iterations=30):
 
 
 def check_plan(done, workers, schemes=None):
-    """Every layer has its line, or goes with another (ip2 is small); counted bytes are what was predicted, exactly. The lines, by
-    all layers of each."""
+    """Every layer has its line, or goes with another (ip2 is small); counted bytes, with the zeros that factors left without, are
+    what was predicted, exactly. The lines, by all layers of each."""
     plan = {name: entry for entry in done.summary["plan"] for name in entry.get("joined", [entry["layer"]])}
     assert set(plan) == LAYERS
     for name, entry in plan.items():
@@ -56,8 +56,8 @@ def check_plan(done, workers, schemes=None):
             assert isinstance(entry[key], kind), (name, key, entry[key])
         assert entry["scheme"] in ("kv", "sfb", "fsc")
         for direction in ("sent", "received"):
-            assert isinstance(entry["counted_bytes"][direction], int)
-        assert entry["counted_bytes"] == entry["predicted_bytes"], name
+            assert 0 <= entry["counted_bytes"][direction] <= entry["whole_bytes"][direction]
+        assert entry["whole_bytes"] == entry["predicted_bytes"], name
     for name, scheme in (schemes or {}).items():
         assert plan[name]["scheme"] == scheme, plan[name]
     if plan["ip1"]["scheme"] == "sfb":
@@ -112,7 +112,7 @@ def test_two_levels(bench, machines):
     check_results(done, workers)
     plan = check_plan(done, workers, {"ip1": "sfb"})
     hosts, local = len(set(machines.split(","))), machines.count("a")
-    assert plan["ip1"]["counted_bytes"]["sent"] == (hosts - 1) * local * 12 * (48 + 252) * 4
+    assert plan["ip1"]["whole_bytes"]["sent"] == (hosts - 1) * local * 12 * (48 + 252) * 4
     assert done.summary["traffic"]["shared_memory_bytes"] > 0
     again = bench.train(solver, *options, "--levels", "host", "--machines", machines, run_dir="again")
     assert again.summary["weights_hash"] == done.summary["weights_hash"]
@@ -129,7 +129,7 @@ def test_fewest_bytes(bench):
     # ip1: 24 <= 2*500*252/752 = 335; ip2: 24 > 2*10*500/510 = 19.6
     plan = check_plan(done, 2, {"conv1": "kv", "ip1": "sfb", "ip2": "kv"})
     assert len(done.summary["plan"]) == len(plan)
-    assert plan["ip1"]["counted_bytes"]["sent"] == 12 * (500 + 252) * 4
+    assert plan["ip1"]["whole_bytes"]["sent"] == 12 * (500 + 252) * 4
 
 
 def test_forced_schemes(bench):
@@ -137,9 +137,26 @@ def test_forced_schemes(bench):
     done = bench.train(solver, "--workers", 2, "--scheme", "ip1=kv", "--scheme", "ip2=sfb")
     check_results(done, 2)
     plan = check_plan(done, 2, {"ip1": "kv", "ip2": "sfb"})
-    assert plan["ip2"]["counted_bytes"]["sent"] == 12 * (10 + 48) * 4
+    assert plan["ip2"]["whole_bytes"]["sent"] == 12 * (10 + 48) * 4
     # Half of the layer leaves as contributions to the other's shard, half as this shard's results.
-    assert plan["ip1"]["counted_bytes"]["sent"] == 48 * (252 + 1) * 4
+    assert plan["ip1"]["whole_bytes"]["sent"] == 48 * (252 + 1) * 4
+
+
+def test_factors_leave_without_their_zeros(bench):
+    """The same weights from fewer bytes: the inputs of ip2 are behind a ReLU and a dropout, the errors of ip1 before them."""
+    solver = bench.solver(net=bench.lenet(hidden=500, dropout=True))
+    options = ("--workers", 2, "--scheme", "ip1=sfb", "--scheme", "ip2=fsc")
+    off = bench.train(solver, *options, "--zero-compression", "off", run_dir="off")
+    without = bench.train(solver, *options, "--zero-compression", "always", run_dir="always")
+    assert without.summary["weights_hash"] == off.summary["weights_hash"]
+    plan = check_plan(off, 2, {"ip1": "sfb", "ip2": "fsc"})
+    assert all(entry["counted_bytes"] == entry["whole_bytes"] for entry in plan.values())
+    plan = check_plan(without, 2, {"ip1": "sfb", "ip2": "fsc"})
+    for name, share in ("ip1", 0.7), ("ip2", 0.6):
+        for direction in ("sent", "received"):
+            assert plan[name]["counted_bytes"][direction] < share * plan[name]["whole_bytes"][direction]
+    assert without.out.find(r"factors left without their zeros: sent ")
+    assert not off.out.find(r"without their zeros")
 
 
 def test_a_plan_file_pins_every_layer(bench):
@@ -168,7 +185,7 @@ def test_small_layers_share_a_message(bench, options):
     plan = {entry["layer"]: entry for entry in done.summary["plan"]}
     assert list(plan) == ["conv", "ip"]
     assert plan["conv"]["joined"] == SMALL and "joined" not in plan["ip"]
-    assert all(entry["counted_bytes"] == entry["predicted_bytes"] for entry in plan.values())
+    assert all(entry["whole_bytes"] == entry["predicted_bytes"] for entry in plan.values())
     written = json.loads((done.run_dir / "plan.json").read_text())["layers"]
     assert [layer.get("joined") for layer in written] == [SMALL, None]
     assert done.out.find(r"^conv +12 tensors ")
@@ -192,7 +209,7 @@ def test_a_small_layer_that_is_named_goes_alone(bench):
     assert list(plan) == ["conv", "conv_scale", "b1_scale", "ip"]
     assert plan["conv_scale"]["joined"] == [name for name in SMALL if name not in ("conv", "b1_scale")]
     assert plan["ip"]["scheme"] == "sfb"
-    assert all(entry["counted_bytes"] == entry["predicted_bytes"] for entry in plan.values())
+    assert all(entry["whole_bytes"] == entry["predicted_bytes"] for entry in plan.values())
 
 
 @pytest.mark.parametrize("options", (

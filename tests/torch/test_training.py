@@ -41,6 +41,16 @@ def test_factors_are_the_mean_of_all_workers(job, workers):
     assert {name for name, scheme in results[0]["schemes"][-1].items() if scheme == "sfb"} == set(FACTORS)
 
 
+def test_factors_leave_without_their_zeros(job):
+    """The inputs of `wide` are behind a ReLU, and its errors before one."""
+    words = {"schemes": FACTORS, "reports": True}
+    _, whole = job.train(zero_compression="off", **words)
+    _, without = job.train(zero_compression="always", **words)
+    assert differing(whole[0]["weights"], without[0]["weights"]) == []
+    said = [" ".join(results[0]["report"].split()) for results in (whole, without)]  # in lines of a terminal's width
+    assert ["of zeros a step" in text for text in said] == [False, True]
+
+
 def test_factors_are_multiplied_by_the_blas_of_torch(job, monkeypatch):
     """As where no OpenBLAS is installed."""
     monkeypatch.setenv("POSEIDON_BLAS", str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))

@@ -110,7 +110,8 @@ def train(case, rank):
     if not case.get("joins"):
         products.stay_alone()
     poseidon.torch.init(rank=rank, workers=case["workers"], port=case["port"], token_file=case["token"],
-                        schemes=case["schemes"], threads=1, final_plan_step=case["final_plan_step"])
+                        schemes=case["schemes"], threads=1, final_plan_step=case["final_plan_step"],
+                        zero_compression=case.get("zero_compression", "auto"))
     model = model_of(rank)
     optimizer = optimizer_of(case, model.parameters())
     scheduler = scheduler_of(optimizer)
@@ -143,6 +144,8 @@ def train(case, rank):
                 model.train()
     result = {"weights": dict(model.state_dict()), "schemes": schemes, "gradients": gradients,
               "reasons": {name: reason for name, (_, reason) in exchange.plan().items()}}
+    if case.get("reports"):
+        result["report"] = poseidon.torch.report()
     torch.save(result, case["result"] + str(rank))
     poseidon.torch.shutdown()
     backward(model, 0, rank, 0)  # on its own

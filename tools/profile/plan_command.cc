@@ -12,6 +12,7 @@
 #include "poseidon/base/file.h"
 #include "poseidon/base/listed.h"
 #include "poseidon/base/wrapped.h"
+#include "poseidon/plan/compression.h"
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/units.h"
 #include "tools/console/fail.h"
@@ -141,6 +142,8 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
                      Line("key-value only, overlapped with backward only", point.dense_wfbp_seconds, point.dense_wfbp_speedup()) +
                      Line("computing alone, rebuilding included", plan.compute_seconds, speedup(plan.compute_seconds)) + "\n" +
                      Sentence(PlanSummary(plan), width) + Sentence(WhatBounds(plan, layers), width);
+  const std::string compressed = WhenFactorsAreCompressed(plan, plan::ZeroCompression::kAuto);
+  if (!compressed.empty()) text += Sentence(compressed, width);
   if (!plan.cluster.host_of_rank.empty() && setting.copy_rate == 0) {
     text += Sentence("copies through a host's memory count as free; --copy-rate 80Gbit charges them", width);
   }

@@ -229,6 +229,10 @@ void AddExchangeFlags(CLI::App& c, TrainFlags& flags) {
                "host: workers of one host combine through its memory before the network; flat: each for himself; auto: host where "
                "several hosts have several workers")
       ->check(OneOf({"flat", "host", "auto"}));
+  c.add_option("--zero-compression", o.zero_compression,
+               "auto: factors leave without their zeros where that takes less time than sending them; off: never; "
+               "always: for tests")
+      ->check(OneOf({"auto", "off", "always"}));
   c.add_option("--machines", o.machines, "By rank, which machine's memory a worker shares, instead of what it sees, as in a,a,b,b")
       ->type_name("NAME,...")
       ->delimiter(',');

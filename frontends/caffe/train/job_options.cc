@@ -189,6 +189,11 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::P
     return InvalidArgument("levels is '" + task.options.levels + "', expected flat, host or auto");
   }
   node.levels = *levels;
+  const auto zero_compression = plan::ParseZeroCompression(task.options.zero_compression);
+  if (!zero_compression) {
+    return InvalidArgument("zero_compression is '" + task.options.zero_compression + "', expected auto, off or always");
+  }
+  node.strategy.zero_compression = *zero_compression;
   const std::vector<std::string>& machines = task.options.machines;
   if (!machines.empty() && machines.size() != task.options.workers) {
     return InvalidArgument("machines names " + std::to_string(machines.size()) +

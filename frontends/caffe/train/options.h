@@ -29,6 +29,7 @@ struct TrainOptions {
   std::string plan_file;                       // plan.json to follow
   std::string wire = "auto";                   // auto, tls, auth, plain
   std::string levels = "auto";                 // flat, host, auto: plan/hosts.h
+  std::string zero_compression = "auto";       // auto, off, always: plan/compression.h
   std::vector<std::string> machines;           // by rank, instead of what each worker sees
   double dead_after = ToSeconds(coordinator::LivenessRule{}.dead_after);                      // seconds
   double stuck_after = ToSeconds(coordinator::ProgressRule{}.stuck_after);                     // seconds
@@ -44,10 +45,10 @@ struct TrainOptions {
   std::string net_outputs;    // prefix of the CSV file that Poseidon-Caffe wrote (net_outputs.h); empty: none
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers,
-                                   servers, sync, global_batch, policy, schemes, plan_file, wire,
-                                   levels, machines, dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect, sighup_effect,
-                                   on_nan, dtype, caffe_log, one_stream, net_outputs, final_plan_step)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers, servers, sync,
+                                   global_batch, policy, schemes, plan_file, wire, levels, zero_compression, machines,
+                                   dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect,
+                                   sighup_effect, on_nan, dtype, caffe_log, one_stream, net_outputs, final_plan_step)
 
 // One member's part in the job. The token travels beside it, never here.
 struct MemberTask {

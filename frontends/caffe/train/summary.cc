@@ -10,6 +10,7 @@
 #include "frontends/caffe/train/numbers.h"
 #include "poseidon/base/listed.h"
 #include "poseidon/base/wrapped.h"
+#include "poseidon/plan/compression.h"
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
@@ -24,6 +25,8 @@ messaging::TrafficCell Since(const messaging::TrafficCell& before,
   messaging::TrafficCell cell = after;
   cell.sent.payload_bytes -= before.sent.payload_bytes;
   cell.received.payload_bytes -= before.received.payload_bytes;
+  cell.sent.whole_bytes -= before.sent.whole_bytes;
+  cell.received.whole_bytes -= before.received.whole_bytes;
   return cell;
 }
 
@@ -40,10 +43,11 @@ std::vector<plan::LayerOutcome> OutcomesOf(const EndedRun& run) {
     const session::LayerStatistics& last = after.layers[i];
     const messaging::TrafficCell dense = Since(first.gradients, last.gradients);
     const messaging::TrafficCell factors = Since(first.factors, last.factors);
-    outcomes.push_back(
-        {.bytes_sent = (dense.sent.payload_bytes + factors.sent.payload_bytes) / steps,
-         .bytes_received = (dense.received.payload_bytes + factors.received.payload_bytes) / steps,
-         .seconds = last.steps > 0 ? last.seconds / static_cast<double>(last.steps) : 0});
+    outcomes.push_back({.bytes_sent = (dense.sent.payload_bytes + factors.sent.payload_bytes) / steps,
+                        .bytes_received = (dense.received.payload_bytes + factors.received.payload_bytes) / steps,
+                        .seconds = last.steps > 0 ? last.seconds / static_cast<double>(last.steps) : 0,
+                        .whole_bytes_sent = (dense.sent.whole_bytes + factors.sent.whole_bytes) / steps,
+                        .whole_bytes_received = (dense.received.whole_bytes + factors.received.whole_bytes) / steps});
   }
   return outcomes;
 }
@@ -89,9 +93,11 @@ json PlanOf(const EndedRun& run, const plan::Plan& used) {
     if (run.sync->members()[i].size() > 1) entry["joined"] = run.sync->members()[i];
     if (!outcomes.empty()) {
       entry["counted_bytes"] = {{"sent", outcomes[i].bytes_sent}, {"received", outcomes[i].bytes_received}};
+      entry["whole_bytes"] = {{"sent", outcomes[i].whole_bytes_sent}, {"received", outcomes[i].whole_bytes_received}};
       entry["measured_seconds"] = outcomes[i].seconds;
     } else {
       entry["counted_bytes"] = nullptr;  // the run ended before its final plan
+      entry["whole_bytes"] = nullptr;
       entry["measured_seconds"] = nullptr;
     }
     plan.push_back(std::move(entry));
@@ -141,10 +147,16 @@ constexpr std::size_t kIndent = 2;  // of a sentence's further lines
 
 void PrintPlan(const EndedRun& run, Output& out) {
   const plan::Plan used = OwnPlan(*run.sync, run.task.rank);
+  const std::vector<plan::LayerOutcome> outcomes = OutcomesOf(run);
   // No empty line before it: Caffe's parse_log.py, given all that a run prints, ends at one.
-  out.Print("plan (per worker and step):\n" + plan::PlanTable(used, run.sync->specs(), OutcomesOf(run), out.width()) +
+  out.Print("plan (per worker and step):\n" + plan::PlanTable(used, run.sync->specs(), outcomes, out.width()) +
             Wrapped(plan::PlanSummary(used, run.reporter.median_step_seconds()), out.width(), kIndent) + "\n" +
             Wrapped(plan::WhatWouldHelp(used, run.sync->specs()), out.width(), kIndent));
+  const auto mode =
+      plan::ParseZeroCompression(run.task.options.zero_compression).value_or(plan::ZeroCompression::kAuto);
+  for (const std::string& line : {plan::WhenFactorsAreCompressed(used, mode), plan::WhatCompressionSaved(outcomes)}) {
+    if (!line.empty()) out.Print(Wrapped(line, out.width(), kIndent));
+  }
   const session::OverlapMeter& overlap = run.statistics.overlap;
   const double steps = static_cast<double>(std::max<std::uint64_t>(1, overlap.steps()));
   char line[200];

@@ -30,6 +30,7 @@ WARNING = 2
 WIRE = {"auto": 0, "tls": 1, "auth": 2, "plain": 3}
 POLICY = {"time": 1, "bytes": 2}
 LEVELS = {"flat": 0, "host": 1, "auto": 2}
+ZERO_COMPRESSION = {"auto": 0, "off": 1, "always": 2}
 
 
 class Struct(ctypes.Structure):
@@ -69,7 +70,7 @@ class Options(Struct):
                 ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p),
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
                 ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p),
-                ("verdict_file", c_char_p)]
+                ("verdict_file", c_char_p), ("zero_compression", c_int32), ("reserved4", c_uint32)]
 
 
 class PlaceWanted(Struct):
@@ -136,7 +137,8 @@ class Traffic(ctypes.Structure):
 
 class LayerStatistics(Struct):
     _fields_ = [("struct_size", c_size_t), ("key_value", Traffic), ("factors", Traffic), ("steps", c_uint64),
-                ("seconds", c_double), ("local_bytes", c_uint64)]
+                ("seconds", c_double), ("local_bytes", c_uint64), ("factor_bytes_sent", c_uint64),
+                ("factor_bytes_received", c_uint64)]
 
 
 class Statistics(Struct):

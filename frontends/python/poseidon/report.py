@@ -51,10 +51,11 @@ class Moved(NamedTuple):
     sent: int  # bytes, with the headers of frames
     received: int
     seconds: float  # from push to landed mean
+    left_out: int = 0  # bytes that would have been sent as well, of zeros that factors left without
 
     def since(self, before: Moved) -> Moved:
         return Moved(self.steps - before.steps, self.sent - before.sent, self.received - before.received,
-                     self.seconds - before.seconds)
+                     self.seconds - before.seconds, self.left_out - before.left_out)
 
     def per_step(self, amount: float) -> float:
         return amount / self.steps if self.steps else 0.0
@@ -67,7 +68,8 @@ def moved(session: Session, model: ctypes.c_void_p, layer: int) -> Moved:
     known = session.layer_statistics(model, layer)
     kinds = (known.key_value, known.factors)
     return Moved(known.steps, sum(kind.header_bytes_sent + kind.payload_bytes_sent for kind in kinds),
-                 sum(kind.header_bytes_received + kind.payload_bytes_received for kind in kinds), known.seconds)
+                 sum(kind.header_bytes_received + kind.payload_bytes_received for kind in kinds), known.seconds,
+                 known.factor_bytes_sent - known.factors.payload_bytes_sent)
 
 
 class Account:
@@ -117,11 +119,15 @@ class Account:
         total = NOTHING
         for layer, known in self.plans():
             now = moved(self.session, self.model, layer.id).since(self.before.get(layer.id, NOTHING))
-            total = Moved(max(total.steps, now.steps), total.sent + now.sent, total.received + now.received, 0.0)
+            total = Moved(max(total.steps, now.steps), total.sent + now.sent, total.received + now.received, 0.0,
+                          total.left_out + now.left_out)
             rows.append(row_of(layer, known, now))
         yield from columns(rows, terminal_width())
         sent = total.per_step(total.sent)
         yield f"sent {amount(sent)} a step; all dense would be {amount(plan.dense_bytes_sent)} of the busiest worker"
+        if total.left_out > 0:
+            yield (f"factors left without {amount(total.per_step(total.left_out))} of zeros a step: "
+                   f"{(total.sent + total.left_out) / total.sent:.2f} times fewer bytes")
         if plan.step_seconds > 0:
             yield (f"predicted: a step {milliseconds(plan.step_seconds)}, all dense {milliseconds(plan.dense_step_seconds)}, "
                    f"without waiting {milliseconds(plan.compute_seconds)}")

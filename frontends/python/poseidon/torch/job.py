@@ -62,6 +62,8 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
       final_plan_step: the step from which the plan of what was measured holds (10), or None, with which the first plan stays
     - wire: "tls" (encrypted), "auth" (authenticated), "plain" (neither) or "auto" (default: "tls" unless this worker listens on loopback); levels: whether workers of a
       host combine first, "host", "flat" (not) or "auto" (where there are several hosts and one of them has several workers)
+    - zero_compression: whether factors leave without their zeros, from which the others make the same bits: "auto" (default:
+      each for which that takes less time than sending them), "off" or "always" (for tests)
     - join_timeout (120): seconds to wait for all workers; dead_after (30): seconds after which a silent worker is lost;
       stuck_after (60): seconds after which a worker that is alive but keeps the others waiting ends the job; ten times as long
       where it or a process that it started uses a processor, or it is `busy`
