@@ -180,7 +180,7 @@ def test_random_bytes_and_scans(target):
 def test_frames_and_hellos_with_absurd_lengths(target):
     memory = target.memory()
     absurd = (0xffffffff, 1 << 20, (1 << 20) + 1, 0x7fffffff)
-    hello = b"POSEIDON" + struct.pack("<BBHH", 1, 0, 1, 1) + bytes(18) + secrets.token_bytes(32)
+    hello = b"POSEIDON" + struct.pack("<BBHH", 1, 0, 2, 2) + bytes(18) + secrets.token_bytes(32)
     assert len(hello) == 64
     payloads = [frame_header(kind, length, 2**64 - 1) * 4
                 for kind in (1, 3, 4, 5, 6) for length in absurd]

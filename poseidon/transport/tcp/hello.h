@@ -21,10 +21,10 @@
 // can be sent again. Nothing here allocates by a size that the peer chose, because there is none.
 namespace poseidon::transport::tcp {
 
-// Versions of the transport's handshake that a side speaks, both included.
+// Versions of the transport that a side speaks, both included. 1 had TLS's own records, and bare bytes behind the hello.
 struct Versions {
-  std::uint16_t min = 1;
-  std::uint16_t max = 1;
+  std::uint16_t min = 2;
+  std::uint16_t max = 2;
   friend bool operator==(Versions, Versions) = default;
 };
 

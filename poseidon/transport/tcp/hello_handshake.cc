@@ -6,6 +6,7 @@
 #include "poseidon/transport/tcp/socket.h"
 
 namespace poseidon::transport::tcp {
+
 HelloHandshake::HelloHandshake(int fd, HelloRole role, const Key& key, const Options& options, const Hello::Nonce& nonce)
     : fd_(fd), role_(role), options_(options), hello_(role, key, options.versions, nonce) {}
 
