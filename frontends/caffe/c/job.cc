@@ -51,7 +51,7 @@ MemberTask TaskOf(const place::Place& place) {
   MemberTask task;
   task.rank = place.rank;
   task.host = OwnHost();
-  task.tls = !place.one_host();
+  task.one_machine = place.one_host();
   task.local_members = place.local.value_or(1);
   task.options.workers = static_cast<std::uint16_t>(place.workers);
   return task;
