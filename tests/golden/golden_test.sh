@@ -6,12 +6,12 @@
 set -euo pipefail
 runner=$1
 work=$2
-archive=$(dirname "${BASH_SOURCE[0]}")/cases.tar.xz
+archives=$(dirname "${BASH_SOURCE[0]}")
 
 rm -rf "$work"
 mkdir -p "$work"
 trap 'rm -rf "$work"' EXIT
-tar -xJf "$archive" -C "$work"
+for archive in "$archives"/*.tar.xz; do tar -xJf "$archive" -C "$work"; done
 export OMP_WAIT_POLICY=passive
 
 status=0

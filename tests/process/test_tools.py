@@ -322,6 +322,31 @@ def test_classify_as_the_example(tool, deployed):
     numpy.testing.assert_allclose([scores[i] for i in range(4)], expected, rtol=1e-5)
 
 
+def test_classify_as_the_example_converts_what_is_stored(tool, deployed, tmp_path):
+    folder, weights, bias, _, images = deployed
+    # Grey as cv::cvtColor makes it of colours: in 15 bits, rounded.
+    grey = (numpy.tensordot([3735, 19235, 9798], images["fits"], 1) + (1 << 14)) // (1 << 15)
+    (tmp_path / "grey.prototxt").write_text((folder / "deploy.prototxt").read_text().replace("input_dim: 3", "input_dim: 1"))
+    loud = 20 * weights[:, :48]
+    (tmp_path / "grey.caffemodel").write_bytes(caffemodel(b"ip", loud.astype(numpy.float32), bias.astype(numpy.float32)))
+    messages.mean_file(tmp_path / "grey.binaryproto", (1, 1, 1), numpy.array([110], numpy.float32).tobytes())
+    expected = softmax(loud @ (grey - 110).ravel() + bias)
+
+    def scores(image):
+        out = tool("classify", "grey.prototxt", "grey.caffemodel", "grey.binaryproto", folder / "labels.txt", image, cwd=tmp_path)
+        return [float(line.split()[0]) for line in out.splitlines()[1:]]
+
+    numpy.testing.assert_allclose(scores(folder / "fits.png"), sorted(expected)[::-1], atol=6e-5)
+    # EXIF's orientation is not looked at, as in Caffe's example; in our own words it is.
+    pixels = numpy.arange(144, dtype=numpy.uint8).reshape(6, 8, 3)
+    for name, exif in (("upright.png", b""), ("turned.png", b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0")):
+        (tmp_path / name).write_bytes(png(pixels, exif))
+    assert scores("turned.png") == scores("upright.png")
+    flags = ("--model", "grey.prototxt", "--weights", "grey.caffemodel", "--mean-value", "110")
+    turned, upright = (tool("classify", *flags, name, cwd=tmp_path).splitlines()[1:] for name in ("turned.png", "upright.png"))
+    assert turned != upright
+
+
 def test_classify_draws_images_and_classes(tool, deployed, tmp_path):
     folder, *_ = deployed
     picture = tmp_path / "classes.svg"

@@ -65,15 +65,15 @@ def features(records):
     return numpy.array([floats(messages.fields(value)[6]) for _, value in records])
 
 
-def png(pixels):
-    """The bytes of a PNG: pixels [height, width] or [height, width, 3], red first."""
+def png(pixels, exif=b""):
+    """The bytes of a PNG: pixels [height, width] or [height, width, 3], red first; with EXIF data where some are given."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     height, width = pixels.shape[:2]
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
     header = struct.pack(">IIBBBBB", width, height, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + (chunk(b"eXIf", exif) if exif else b"") + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def caffemodel(name, *blobs):

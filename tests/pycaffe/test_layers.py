@@ -55,6 +55,39 @@ layer {{ name: "flat" type: "Reshape" bottom: "label" top: "flat" reshape_param 
     numpy.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-6)
 
 
+# What pycaffe of BVLC Caffe 1.0 has after the thirty steps of the test below.
+WEIGHTS_OF_BVLC = {
+    "fc1": ([-0.9893715, 0.1548609, -0.8290064, 0.1121761, -0.3921255, 0.3093514, -0.5256222, 0.7019253, -0.317394, 0.8060403, -0.1615847,
+             0.8931704], [0.6513068, -0.4501705, 0.7134714, -0.447166]),
+    "bias": ([-0.06604117, 1.117746, 1.703239, 2.452177],),
+    "fc2": ([0.03268845, 0.847815, 0.5989444, -0.394982, -0.2966622, -0.4207408, -0.03837546, -0.1383544], [-0.2103245, 0.4687113])}
+
+
+def test_thirty_steps_have_the_weights_of_bvlc_caffe():
+    def numbers(shape, seed):
+        return ((numpy.arange(numpy.prod(shape)) * 7 + seed * 5) % 13 - 6).reshape(shape) / 6
+
+    net = files.write("net.prototxt", """
+layer { name: "in" type: "Input" top: "data" top: "wanted" input_param { shape { dim: 4 dim: 3 } shape { dim: 4 dim: 2 } } }
+layer { name: "fc1" type: "InnerProduct" bottom: "data" top: "fc1" inner_product_param { num_output: 4 } }
+layer { name: "tanh" type: "TanH" bottom: "fc1" top: "fc1" }
+""" + python("bias", "Bias", ["fc1"], ["bias"]) + python("scale", "Scale", ["bias"], ["scale"], 'param_str: "0.5"') + """
+layer { name: "fc2" type: "InnerProduct" bottom: "scale" top: "fc2" inner_product_param { num_output: 2 } }
+""" + python("loss", "EuclideanLoss", ["fc2", "wanted"], ["loss"]).replace("python_param", "loss_weight: 2 python_param"))
+    solver = caffe.SGDSolver(files.write(
+        "solver.prototxt", f'net: "{net}" base_lr: 0.02 lr_policy: "fixed" momentum: 0.9 weight_decay: 0.001 max_iter: 30'))
+    for i, name in enumerate(("fc1", "fc2")):
+        for j, blob in enumerate(solver.net.params[name]):
+            blob.data[...] = numbers(blob.data.shape, i + 2 * j)
+    for step in range(30):
+        solver.net.blobs["data"].data[...] = numbers((4, 3), step)
+        solver.net.blobs["wanted"].data[...] = numbers((4, 2), 3 * step)
+        solver.step(1)
+    for name, expected in WEIGHTS_OF_BVLC.items():
+        for blob, values in zip(solver.net.params[name], expected, strict=True):
+            numpy.testing.assert_allclose(blob.data.ravel(), values, rtol=2e-5, atol=2e-6)
+
+
 def test_a_data_layer_has_other_shapes_in_every_pass():
     net = net_of(python("data", "Data", [], ["data", "label"], """param_str: '{"width": 4}'""")
                  + 'layer { name: "sum" type: "Reduction" bottom: "data" top: "sum" reduction_param { axis: 1 } }')

@@ -57,6 +57,7 @@ std::optional<std::int64_t> LogClock::TimeOf(std::string_view line) {
   TakeSpaces(&line);
   if (line.empty()) return std::nullopt;
   line.remove_prefix(1);  // the level
+  const auto year = line.find_first_not_of("0123456789") == 8 ? TakeDigits(&line, 4, 4) : std::nullopt;
   const auto month = TakeDigits(&line, 2, 2), day = month ? TakeDigits(&line, 2, 2) : std::nullopt;
   if (!day || line.empty() || !IsSpace(line.front())) return std::nullopt;
   TakeSpaces(&line);
@@ -70,7 +71,11 @@ std::optional<std::int64_t> LogClock::TimeOf(std::string_view line) {
   if (!micros || *month < 1 || *month > 12 || *day < 1 || *day > 31 || clock[0] > 23 || clock[1] > 59 || clock[2] > 60) {
     return std::nullopt;
   }
-  if (*month < month_) ++year_;
+  if (year) {
+    year_ = *year;
+  } else if (*month < month_) {
+    ++year_;
+  }
   month_ = *month;
   // The first of the month and so many days: the 29th of February has its place also where the year has none.
   const std::chrono::sys_days first(std::chrono::year(year_) / *month / 1);

@@ -10,12 +10,12 @@
 // What stands in single lines of Caffe's log.
 namespace poseidon::logs {
 
-// Reads glog's times, "I0210 13:39:22.381027 ...", which have no year.
+// Reads glog's times, "I0210 13:39:22.381027 ...", which have no year, and "I20260210 13:39:22.381027 ..." of glog 0.6 and later.
 class LogClock {
  public:
   explicit LogClock(int year) : year_(year) {}
-  // Microseconds since 1970, as if local time were UTC; nullopt where the line does not begin with a time. A month before that of
-  // the line before is the next year's.
+  // Microseconds since 1970, as if local time were UTC; nullopt where the line does not begin with a time. Without a
+  // year, a month before that of the line before is the next year's.
   std::optional<std::int64_t> TimeOf(std::string_view line);
 
  private:

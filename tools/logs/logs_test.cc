@@ -7,6 +7,8 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/logs/csv.h"
@@ -66,6 +68,23 @@ class LogsTest : public ::testing::Test {
 
   std::filesystem::path folder_;
 };
+
+// Caffe built with glog 0.6 or later: the two logs differ in their years alone.
+std::string WithYears(std::string log) {
+  for (const auto& [date, with_year] : {std::pair("\nI1231 ", "\nI20261231 "), std::pair("\nI0101 ", "\nI20270101 ")}) {
+    for (std::size_t at = log.find(date); at != std::string::npos; at = log.find(date, at + 1)) {
+      log.replace(at, std::string_view(date).size(), with_year);
+    }
+  }
+  return log;
+}
+
+TEST_F(LogsTest, ALogWithYearsHasTheSameRows) {
+  const TrainingLog log = Read(WithYears(kLog)), without = Read(kLog);
+  EXPECT_EQ(Csv(log.train, ','), Csv(without.train, ','));
+  EXPECT_EQ(Csv(log.test, ','), Csv(without.test, ','));
+  EXPECT_EQ(log.seconds, without.seconds);
+}
 
 TEST_F(LogsTest, ALogOfCaffesHasTheRowsOfParseLog) {
   const TrainingLog log = Read(kLog);

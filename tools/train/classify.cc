@@ -44,6 +44,7 @@ struct Classification {
   NetFlags net;
   std::vector<std::string> images, labels;
   caffe::InputOptions input;
+  bool as_stored = false;  // images are decoded as Caffe's example decodes them: as they are stored, and then converted
   std::string npy;  // where the scores go; empty: they are printed
 };
 
@@ -97,6 +98,7 @@ Classification ReadClassification(ClassifyFlags flags) {
     flags.image.mean = flags.places[2];
     flags.labels = flags.places[3];
     made.images = {flags.places[4]};
+    made.as_stored = true;
     for (const std::string& path : {flags.image.model, flags.image.mean, flags.labels}) {
       RefuseUnreadable(InputFile(), path);
     }
@@ -126,10 +128,12 @@ void ScoreAll(const Classification& what, const Take& take) {
   LoadWeights(what.net, net.get());
   caffe::Classifier classifier = OrFail(caffe::Classifier::Make(net.get()));
   const caffe::ImageInput input = OrFail(caffe::ImageInput::Make(what.input, classifier.input()));
+  const caffe::Channels channels = what.as_stored ? caffe::Channels::kAsStored : input.channels();
   caffe::Image image;
   std::vector<float> rows;
   for (const std::string& path : what.images) {
-    if (const Status read = caffe::ReadImageFile(path, input.channels(), {}, &image); !read.ok()) Fail(read.message());
+    if (const Status read = caffe::ReadImageFile(path, channels, {}, &image); !read.ok()) Fail(read.message());
+    if (what.as_stored) caffe::ConvertChannels(classifier.input().channels, &image);
     if (const Status applied = input.Apply(image, &rows); !applied.ok()) Fail(path + ": " + applied.message());
     const std::vector<float> scores = OrFail(classifier.Score(rows));
     if (!what.labels.empty() && what.labels.size() != scores.size()) {

@@ -27,6 +27,25 @@ Status Allocate(const ImageShape& shape, Image* image) {
   return OkStatus();
 }
 
+// Decoders of OpenCV make grey of colours in 14 bits (pixels.h), cv::cvtColor in 15.
+void ConvertChannels(std::int64_t channels, Image* image) {
+  constexpr int kRed = 9798, kGreen = 19235, kBlue = 3735;
+  const std::int64_t plane = image->shape.height * image->shape.width;
+  if (channels == 1 && image->shape.channels >= 3) {
+    std::uint8_t* const blue = image->planes.data();
+    const std::uint8_t* const green = blue + plane;
+    const std::uint8_t* const red = green + plane;
+    for (std::int64_t i = 0; i < plane; ++i) {
+      blue[i] = static_cast<std::uint8_t>((kBlue * blue[i] + kGreen * green[i] + kRed * red[i] + (1 << 14)) >> 15);
+    }
+  }
+  const bool spreads = channels == 3 && image->shape.channels == 1;
+  image->shape.channels = channels;
+  image->planes.resize(static_cast<std::size_t>(image->shape.count()));
+  if (!spreads) return;
+  for (std::int64_t c = 1; c < 3; ++c) std::copy_n(image->planes.begin(), plane, image->planes.begin() + c * plane);
+}
+
 Image CutOut(const Image& image, std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width) {
   Image part{.shape = {image.shape.channels, height, width}, .planes = {}};
   part.planes.reserve(static_cast<std::size_t>(part.shape.count()));

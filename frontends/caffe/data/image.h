@@ -37,6 +37,10 @@ Status Allocate(const ImageShape& shape, Image* image);
 // Others turn nothing.
 void Orient(int orientation, Image* image);
 
+// Makes one channel or three of an image of one, three or four, as cv::cvtColor does with bytes: grey of colours is 0.299 red, 0.587 green
+// and 0.114 blue in 15 bits, grey becomes three equal planes, alpha is dropped.
+void ConvertChannels(std::int64_t channels, Image* image);
+
 // The part of an image of so many rows and columns from (y, x) on, which is within it.
 Image CutOut(const Image& image, std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width);
 

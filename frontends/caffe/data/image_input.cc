@@ -98,12 +98,15 @@ Result<ImageInput> ImageInput::Make(InputOptions options, const ImageShape& inpu
                            " pixels does not fit the net's input, " + ToString(input) +
                            ", expected a square one with more than twice as many");
   }
-  if (!options.scaled.is_given()) options.scaled = {input.height, input.width};
+  const bool scales_numbers = options.scaled.is_given();
+  if (!scales_numbers) options.scaled = {input.height, input.width};
   if (options.scaled.height < input.height || options.scaled.width < input.width) {
     return InvalidArgument("images are scaled to " + std::to_string(options.scaled.height) + "x" + std::to_string(options.scaled.width) +
                            ", expected at least the net's input, " + std::to_string(input.height) + "x" + std::to_string(input.width));
   }
-  return ImageInput(std::move(options), input);
+  ImageInput made(std::move(options), input);
+  made.scales_numbers_ = scales_numbers;
+  return made;
 }
 
 // Pixels of an image are blue, green, red.
@@ -152,25 +155,35 @@ Status ImageInput::ApplyWindow(const Image& image, const DetectorWindow& window,
   return OkStatus();
 }
 
-Status ImageInput::Apply(const Image& image, std::vector<float>* out) const {
-  POSEIDON_RETURN_IF_ERROR(CheckChannels(image));
-  Image scaled;
-  const bool fits = image.shape.height == options_.scaled.height && image.shape.width == options_.scaled.width;
-  if (!fits) POSEIDON_RETURN_IF_ERROR(Resize(image, options_.scaled.height, options_.scaled.width, &scaled));
-  const Image& whole = fits ? image : scaled;
-  const std::int64_t below = whole.shape.height - input_.height, right = whole.shape.width - input_.width;
+// `planes` have the size that options say.
+template <typename Pixel>
+void ImageInput::WriteCrops(const Pixel* planes, std::vector<float>* out) const {
+  const ImageSize& size = options_.scaled;
+  const std::int64_t below = size.height - input_.height, right = size.width - input_.width;
   const std::pair<std::int64_t, std::int64_t> corners[] = {{0, 0}, {0, right}, {below, 0}, {below, right}, {below / 2, right / 2}};
   const auto row = static_cast<std::size_t>(input_.count());
   out->resize(row * static_cast<std::size_t>(rows()));
   const auto write = [&](const std::pair<std::int64_t, std::int64_t>& corner, bool mirror, float* to) {
-    Write(whole.planes.data(), {whole.shape.height * whole.shape.width, whole.shape.width, corner.first, corner.second},
-          {0, 0, input_.height, input_.width}, mirror, to);
+    Write(planes, {size.height * size.width, size.width, corner.first, corner.second}, {0, 0, input_.height, input_.width}, mirror, to);
   };
-  if (!options_.ten_crops) {
-    write(corners[4], false, out->data());
-    return OkStatus();
-  }
+  if (!options_.ten_crops) return write(corners[4], false, out->data());
   for (std::size_t i = 0; i < 10; ++i) write(corners[i % 5], i >= 5, out->data() + i * row);
+}
+
+Status ImageInput::Apply(const Image& image, std::vector<float>* out) const {
+  POSEIDON_RETURN_IF_ERROR(CheckChannels(image));
+  const ImageSize& size = options_.scaled;
+  if (image.shape.height == size.height && image.shape.width == size.width) {
+    WriteCrops(image.planes.data(), out);
+  } else if (scales_numbers_) {
+    const FloatImage scaled =
+        Scaled({.shape = image.shape, .values = {image.planes.begin(), image.planes.end()}}, size.height, size.width);
+    WriteCrops(scaled.values.data(), out);
+  } else {
+    Image scaled;
+    POSEIDON_RETURN_IF_ERROR(Resize(image, size.height, size.width, &scaled));
+    WriteCrops(scaled.planes.data(), out);
+  }
   return OkStatus();
 }
 

@@ -33,7 +33,7 @@ MeanPixels ValuePerChannel(const MeanPixels& mean);
 // How an image becomes what a net classifies. The defaults are those of Caffe's example in C++; pycaffe's Classifier scales first and
 // crops then.
 struct InputOptions {
-  ImageSize scaled;  // before cropping; not given: to the net's input, and nothing is cropped
+  ImageSize scaled;  // before cropping, in floating point; not given: to the net's input, as cv::resize does, and nothing is cropped
   bool ten_crops = false;
   MeanPixels mean;   // an image of another size is scaled to the net's input
   double raw_scale = 255;   // times a pixel in [0, 1], before the mean is subtracted
@@ -53,7 +53,7 @@ class ImageInput {
   int rows() const { return options_.ten_crops ? 10 : 1; }
   Channels channels() const { return input_.channels == 1 ? Channels::kGrey : Channels::kColour; }
 
-  // Writes rows() rows [channels, height, width] of `image`, decoded with channels().
+  // Writes rows() rows [channels, height, width] of `image`, which has channels().
   Status Apply(const Image& image, std::vector<float>* out) const;
 
   // Writes the row of a window of `image`, scaled in floating point to the input as pycaffe's Detector does. What its
@@ -72,9 +72,12 @@ class ImageInput {
   Status CheckChannels(const Image& image) const;
   template <typename Pixel>
   void Write(const Pixel* planes, const From& from, const To& to, bool mirror, float* out) const;
+  template <typename Pixel>
+  void WriteCrops(const Pixel* planes, std::vector<float>* out) const;
 
   InputOptions options_;  // with a mean of the shape of the input, or of one value a channel
   ImageShape input_;
+  bool scales_numbers_ = false;  // not bytes
 };
 
 }  // namespace poseidon::caffe

@@ -61,6 +61,14 @@ TEST(ImageInput, CropsTheCentre) {
   EXPECT_THAT(Applied(options, {1, 2, 2}, Numbered(1, 5, 4)), ElementsAre(11, 12, 21, 22));
 }
 
+TEST(ImageInput, ScalesNumbersBeforeItCropsAndElseBytes) {
+  const Image image{{1, 1, 3}, {10, 20, 41}};
+  EXPECT_THAT(Applied({}, {1, 1, 2}, image), ElementsAre(13, 36));
+  InputOptions options;
+  options.scaled = {1, 2};
+  EXPECT_THAT(Applied(options, {1, 1, 2}, image), ElementsAre(12.5, 35.75));
+}
+
 TEST(ImageInput, TenCropsAreCornersCentreAndMirrored) {
   InputOptions options;
   options.scaled = {4, 5};

@@ -116,6 +116,19 @@ TEST(DecodeImage, TurnsAsExifSays) {
   }
 }
 
+TEST(ConvertChannels, GivesTheBitsOfCvtColor) {
+  // Two pixels; a decoder's grey of the first is 51.
+  Image image{{4, 1, 2}, {0, 10, 75, 200, 25, 30, 9, 9}};
+  Image colours = image;
+  ConvertChannels(1, &image);
+  EXPECT_THAT(image.planes, ElementsAre(52, 128));
+  ConvertChannels(3, &image);
+  EXPECT_EQ(image.shape, (ImageShape{3, 1, 2}));
+  EXPECT_THAT(image.planes, ElementsAre(52, 128, 52, 128, 52, 128));
+  ConvertChannels(3, &colours);
+  EXPECT_THAT(colours.planes, ElementsAre(0, 10, 75, 200, 25, 30));
+}
+
 TEST(Resize, GivesTheBitsOfOpenCv) {
   Image ramp;
   ramp.shape = {1, 4, 4};

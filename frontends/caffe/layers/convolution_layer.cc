@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/_slow_conv2d_backward.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
@@ -112,13 +113,17 @@ class ConvolutionLayer : public Layer {
     const bool has_bias = param().convolution_param().bias_term();
     const std::array<std::int64_t, 1> bias_size = {outputs_};
     for (std::size_t i = 0; i < bottom.size(); ++i) {
-      const std::array<bool, 3> wanted = {propagate_down[i], WantsParamDiff(0),
-                                          has_bias && WantsParamDiff(1)};
+      std::array<bool, 3> wanted = {propagate_down[i], WantsParamDiff(0), has_bias && WantsParamDiff(1)};
       if (!wanted[0] && !wanted[1] && !wanted[2]) continue;
       if (wanted[0]) bottom[i]->diff.reset();
       if (by_columns()) {
         BackByColumns(*top[i], wanted, bottom[i]);
         continue;
+      }
+      if (by_products()) {
+        BackByProducts(*top[i], *bottom[i], {false, wanted[1], wanted[2]});
+        if (!wanted[0]) continue;
+        wanted = {true, false, false};
       }
       auto [input, kernel, bias] = at::convolution_backward(
           AsBatch(top[i]->diff, axis_), AsBatch(bottom[i]->data, axis_), weight(0),
@@ -133,6 +138,20 @@ class ConvolutionLayer : public Layer {
 
  private:
   bool by_columns() const { return window_.kernel.size() > 3; }
+
+  // The library's kernels compute with eight channels at least, so that of one they take several times as long.
+  bool by_products() const {
+    return !transposed_ && channels_ == 1 && window_.kernel.size() == 2 && window_.dilation == Shape{1, 1};
+  }
+
+  // The gradients of weight and bias, a product an image.
+  void BackByProducts(const Blob& top, const Blob& bottom, const std::array<bool, 3>& wanted) {
+    if (!wanted[1] && !wanted[2]) return;
+    const auto [input, kernel, bias] = at::_slow_conv2d_backward(AsBatch(top.diff, axis_), AsBatch(bottom.data, axis_), weight(0),
+                                                                 window_.kernel, window_.stride, window_.pad, wanted);
+    if (wanted[1]) AddParamDiff(0, kernel);
+    if (wanted[2]) AddParamDiff(1, bias);
+  }
 
   at::Tensor Columns(const at::Tensor& bottom, const Shape& shape) {
     const at::Tensor image = AsBatch(bottom, axis_);

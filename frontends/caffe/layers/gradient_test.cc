@@ -72,6 +72,10 @@ const Case kCases[] = {
      ONE("Convolution",
          "convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: 'xavier' } "
          "bias_filler { type: 'uniform' } }")},
+    {"convolution_of_one_channel", "data 3x1x6x5",
+     ONE("Convolution",
+         "convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2 weight_filler { type: 'xavier' } "
+         "bias_filler { type: 'uniform' min: -1 max: 1 } }")},
     {"convolution_full", "data 2x4x7x6",
      ONE("Convolution",
          "convolution_param { num_output: 6 group: 2 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2 "

@@ -3,7 +3,6 @@
 #include <ATen/ops/avg_pool2d_backward.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/where.h>
@@ -12,6 +11,7 @@
 #include <array>
 #include <limits>
 
+#include "frontends/caffe/layers/max_pooling.h"
 #include "frontends/caffe/layers/stochastic_pooling.h"
 #include "frontends/caffe/net/layer.h"
 #include "frontends/caffe/net/random.h"
@@ -51,6 +51,9 @@ class PoolingLayer final : public Layer {
     const Shape from = bottom[0]->shape();
     if (from.size() != 4) return InvalidArgument("bottom lost its four axes");
     const auto& options = param().pooling_param();
+    if (is_max() && from[3] > 0 && from[2] > std::numeric_limits<std::int32_t>::max() / from[3]) {
+      return InvalidArgument("bottom has shape " + ShapeText(from) + ", expected planes of fewer than 2^31 pixels");
+    }
     const Pair in = {from[2], from[3]};
     if (options.global_pooling()) kernel_ = in;
     const bool clips = pad_[0] > 0 || pad_[1] > 0;  // windows that start in the padding, as Caffe does for both axes
@@ -90,8 +93,7 @@ class PoolingLayer final : public Layer {
     const at::Tensor image = Image(bottom[0]->data);
     const Pair pad = pads_first_ ? Pair{0, 0} : pad_;
     if (is_max()) {
-      at::max_pool2d_with_indices_out(top[0]->data, winner_, image, kernel_, stride_, pad, 1,
-                                      ceil_);
+      MaxOfWindows(image, {kernel_, stride_, pad}, top[0]->data, winner_);
       if (top.size() > 1) WriteWinners(bottom[0]->data.size(3), top[1]);
     } else {
       at::avg_pool2d_out(top[0]->data, image, kernel_, stride_, pad, ceil_,

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sliding windows: stochastic pooling, and convolutions over more than three axes.
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 #include <utility>
 
+#include "frontends/caffe/layers/max_pooling.h"
 #include "tests/shared/gradient_checker.h"
 
 namespace poseidon::caffe {
@@ -22,6 +27,33 @@ std::string InputOf(const std::string& dims) {
 }
 std::string OneOf(const std::string& type, const std::string& options) {
   return "layer { name: 'l' type: '" + type + "' bottom: 'data' top: 'out' " + options + " }\n";
+}
+
+// With equal numbers, infinite ones, none and not a number among them.
+TEST(Pooling, MaximaAreThoseOfATen) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::array<PaddedWindows, 7> all = {{{{2, 2}, {2, 2}, {0, 0}},
+                                             {{3, 3}, {2, 2}, {0, 0}},
+                                             {{3, 3}, {1, 1}, {1, 1}},
+                                             {{5, 4}, {3, 2}, {2, 1}},
+                                             {{2, 5}, {1, 3}, {1, 2}},
+                                             {{1, 1}, {4, 5}, {0, 0}},
+                                             {{9, 7}, {2, 1}, {4, 3}}}};
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const at::Tensor image = at::zeros({2, 3, 13, 10}, at::TensorOptions().dtype(type));
+    FillTestNumbers(image, 1, {-4, 5, /*whole=*/true});
+    image[0][0][5].fill_(-kInfinity);
+    image[0][1].fill_(-kInfinity);
+    image[0][2][3][4] = kInfinity;
+    image[1][0][6][2] = std::numeric_limits<double>::quiet_NaN();
+    for (const PaddedWindows& windows : all) {
+      const auto [top, winner] = at::max_pool2d_with_indices(image, windows.kernel, windows.stride, windows.pad, /*dilation=*/1, true);
+      const at::Tensor our_top = at::empty_like(top), our_winner = at::empty_like(winner);
+      MaxOfWindows(image, windows, our_top, our_winner);
+      EXPECT_TRUE(at::allclose(our_top, top, 0, 0, /*equal_nan=*/true)) << windows.kernel[0];
+      EXPECT_TRUE(at::equal(our_winner, winner)) << windows.kernel[0];
+    }
+  }
 }
 
 // A pixel is drawn as often as its share of the window, by the sample and not by who has it.
