@@ -34,7 +34,6 @@ constexpr TypesOfFork kTypes[] = {
     {"YOLO", "BoxData EvalDetection RegionLoss RegionOutput Reorg Yolo YoloDetectionOutput Yolov3DetectionOutput"},
     {"NVIDIA Caffe", "DetectNetTransformation L1Loss TRT"},
     {"Intel Caffe", "MKLBatchNorm MnActivation SpatialDropout"},
-    {"L-Softmax", "LargeMarginInnerProduct"},
     {"FlowNet", "ChannelNorm Correlation CustomData DataAugmentation Downsample FlowAugmentation FlowWarp GenerateAugmentationParameters "
                 "L1Loss Resample"},
     {"OpenPose", "CPMData ImResize Nms"},
@@ -57,7 +56,6 @@ constexpr FieldsOfFork kFields[] = {
     {"NetParameter", "Intel Caffe", "compile_net_state multinode"},
     {"LayerParameter", "SSD", "annotated_data_param detection_evaluate_param video_data_param"},
     {"LayerParameter", "YOLO", "eval_detection_param region_loss_param reorg_param"},
-    {"LayerParameter", "L-Softmax", "largemargin_inner_product_param"},
     {"LayerParameter", "NVIDIA Caffe", "detectnet_augmentation_param detectnet_groundtruth_param trt_param"},
     {"LayerParameter", "Intel Caffe",
      "mn_activation_param mn_grad_compress_param multinode spatial_dropout_param split_param"},
@@ -99,7 +97,7 @@ constexpr Note kNotes[] = {
      "ConvolutionParameter.conv_algorithm ConvolutionParameter.conv_algos_override "
      "ConvolutionParameter.cudnn_convolution_algo_seeker LayerParameter.cudnn_math_override "
      "NetParameter.default_conv_algos_override NetParameter.default_cudnn_math_override"},
-    {"no result depends on it", "NetParameter.eltwise_mem_sharing NetParameter.reduce_buckets"},
+    {"no result depends on it", "NetParameter.eltwise_mem_sharing NetParameter.reduce_buckets NetParameter.print_net_info"},
     {"gradients are divided by it again before an update, and f32 needs no such scale",
      "NetParameter.global_grad_scale NetParameter.global_grad_scale_adaptive"},
     {"the fork does not look at it either, transform_param has one", "DenseImageDataParameter.mean_file"},
