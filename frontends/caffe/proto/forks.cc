@@ -25,7 +25,7 @@ struct Note {
 };
 
 constexpr TypesOfFork kTypes[] = {
-    {"SSD", "AnnotatedData DetectionEvaluate"},
+    {"SSD", "DetectionEvaluate"},
     {"SSD or of temporal segment networks", "VideoData"},
     {"temporal segment networks", "BatchReduction Gather Scatter SegData"},
     {"Deformable R-FCN", "DeformableConvolution DeformablePSROIPooling"},
@@ -41,7 +41,7 @@ constexpr TypesOfFork kTypes[] = {
 };
 
 constexpr FieldsOfFork kFields[] = {
-    {"TransformationParameter", "SSD", "resize_param noise_param emit_constraint crop_h crop_w distort_param expand_param"},
+    {"TransformationParameter", "SSD", "noise_param crop_h crop_w"},
     {"TransformationParameter", "NVIDIA Caffe",
      "img_rand_resize_lower img_rand_resize_upper rand_resize_ratio_lower rand_resize_ratio_upper vertical_stretch_lower "
      "vertical_stretch_upper horizontal_stretch_lower horizontal_stretch_upper interpolation_algo_down interpolation_algo_up "
@@ -54,7 +54,7 @@ constexpr FieldsOfFork kFields[] = {
     {"ImageDataParameter", "ENet", "label_divide_factor"},
     {"DataParameter", "Intel Caffe", "side"},
     {"NetParameter", "Intel Caffe", "compile_net_state multinode"},
-    {"LayerParameter", "SSD", "annotated_data_param detection_evaluate_param video_data_param"},
+    {"LayerParameter", "SSD", "detection_evaluate_param video_data_param"},
     {"LayerParameter", "YOLO", "eval_detection_param region_loss_param reorg_param"},
     {"LayerParameter", "NVIDIA Caffe", "detectnet_augmentation_param detectnet_groundtruth_param trt_param"},
     {"LayerParameter", "Intel Caffe",
@@ -100,6 +100,7 @@ constexpr Note kNotes[] = {
     {"no result depends on it", "NetParameter.eltwise_mem_sharing NetParameter.reduce_buckets NetParameter.print_net_info"},
     {"gradients are divided by it again before an update, and f32 needs no such scale",
      "NetParameter.global_grad_scale NetParameter.global_grad_scale_adaptive"},
+    {"records have numbers as labels", "AnnotatedDataParameter.label_map_file"},
     {"the fork does not look at it either, transform_param has one", "DenseImageDataParameter.mean_file"},
     {"draws follow the solver's random_seed", "TransformationParameter.random_seed DropoutParameter.random_seed"},
     {"images are transformed on the CPU", "TransformationParameter.use_gpu_transform"},
