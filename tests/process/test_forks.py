@@ -2,6 +2,7 @@
 """A net as forks of Caffe write it: fields for speed are noted once, its layers train on several workers, a refusal says the fork."""
 
 import job as jobs
+import pytest
 
 NOTE = "'shuffle' is not looked at: records come in the order of their keys"
 
@@ -44,16 +45,17 @@ def test_a_net_of_forks_trains_on_two_workers(bench):
     assert resumed.summary["test"] == done.summary["test"]
 
 
-def test_weights_of_a_margin_stay_equal_however_few_batches_a_worker_tests(bench):
-    """MarginInnerProduct scales its weights when it trains; three workers share a test of two batches."""
+@pytest.mark.parametrize("layer, field", [("MarginInnerProduct", "margin"), ("LargeMarginInnerProduct", "largemargin")])
+def test_weights_of_a_margin_stay_equal_however_few_batches_a_worker_tests(bench, layer, field):
+    """MarginInnerProduct scales its weights when it trains; three workers share a test of two batches. lambda is that of the iteration."""
     net = bench.lenet().read_text()
-    layer = net.index('layer {\n  name: "ip2"')
-    scores = """layer { name: "ip2" type: "MarginInnerProduct" bottom: "ip1" bottom: "label" top: "ip2" top: "lambda"
-  margin_inner_product_param { num_output: 10 type: QUADRUPLE base: 100 gamma: 0.1 lambda_min: 2 weight_filler { type: "xavier" } } }
-layer { name: "silence" type: "Silence" bottom: "lambda" }
+    first = net.index('layer {\n  name: "ip2"')
+    scores = f"""layer {{ name: "ip2" type: "{layer}" bottom: "ip1" bottom: "label" top: "ip2" top: "lambda"
+  {field}_inner_product_param {{ num_output: 10 type: QUADRUPLE base: 100 gamma: 0.1 lambda_min: 2 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "silence" type: "Silence" bottom: "lambda" }}
 """
-    rest = net[layer:]
-    net = net[:layer] + scores + rest[rest.index("layer {", 1):]
+    rest = net[first:]
+    net = net[:first] + scores + rest[rest.index("layer {", 1):]
     solver = bench.solver(net=bench.write("margin.prototxt", net), max_iter=12, test_interval=3, test_iter=2, snapshot=6,
                           snapshot_after_train=True, snapshot_prefix=bench.folder / "snap")
     flags = ("--workers", 3, "--scheme", "ip1=kv")  # the same plan, whatever the times are
@@ -71,12 +73,12 @@ def test_a_net_is_timed_with_the_same_notes(bench):
 
 def test_what_is_missing_is_named_with_its_fork(bench):
     net = bench.write("ssd.prototxt", """
-layer { name: "data" type: "AnnotatedData" top: "data" top: "label" annotated_data_param { anno_type: BBOX }
-        transform_param { resize_param { prob: 1 } } }
+layer { name: "data" type: "VideoData" top: "data" top: "label"
+        transform_param { crop_size: 2 } }
 layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 2 kernel_size: 3 relu: true } }
 """)
     done = jobs.run(bench.poseidon, "time", "--model", net)
     assert done.code == 1
     assert len(done.err.lines) == 1, done.err.text
-    assert f"{net}:2: unknown layer type 'AnnotatedData' of SSD in layer 'data'; line 4: unknown field 'relu' of Intel Caffe in " \
+    assert f"{net}:2: unknown layer type 'VideoData' of SSD or of temporal segment networks in layer 'data'; line 4: unknown field 'relu' of Intel Caffe in " \
            "ConvolutionParameter of layer 'conv' (Convolution)" in done.err.text

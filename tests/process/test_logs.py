@@ -4,7 +4,9 @@
 import csv
 import re
 import shutil
+import struct
 import xml.etree.ElementTree as xml
+import zlib
 
 import pytest
 
@@ -87,8 +89,49 @@ def test_charts_are_drawn(poseidon, run):
         assert done.code == 0, done.err.text
         texts = picture(run.folder / f"{kind}.svg")
         assert title in texts and {"train", "run"} <= set(texts)
-    refused = jobs.run(poseidon, "plot_training_log", 6, "6.png", "train.log", cwd=run.folder)
-    assert refused.code == 2 and "6.png is no *.svg" in refused.err.text
+    refused = jobs.run(poseidon, "plot_training_log", 6, "6.pdf", "train.log", cwd=run.folder)
+    assert refused.code == 2 and "6.pdf is no *.svg and no *.png" in refused.err.text
+
+
+def pixels_of(path):
+    """Size and decompressed rows of a PNG of 8 bits."""
+    data, at, rows, size = path.read_bytes(), 8, b"", None
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at:at + 8])
+        chunk = data[at + 8:at + 8 + length]
+        assert zlib.crc32(kind + chunk) == struct.unpack(">I", data[at + 8 + length:at + 12 + length])[0]
+        if kind == b"IHDR":
+            size = struct.unpack(">II", chunk[:8])
+        rows += chunk if kind == b"IDAT" else b""
+        at += 12 + length
+    return size, zlib.decompress(rows)
+
+
+@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="needs rsvg-convert (librsvg2-bin)")
+def test_pictures_are_png_too(poseidon, run):
+    for command in (("plot_training_log", 6, "drawn{}", "train.log"), ("draw_net", "net.prototxt", "drawn{}", "--phase", "TRAIN")):
+        for kind in (".svg", ".png"):
+            done = jobs.run(poseidon, *(str(word).format(kind) for word in command), cwd=run.folder)
+            assert done.code == 0, done.err.text
+        root = xml.parse(run.folder / "drawn.svg").getroot()
+        size, rows = pixels_of(run.folder / "drawn.png")
+        assert [abs(got - float(root.get(side))) < 1 for got, side in zip(size, ("width", "height"))] == [True, True]
+        assert len(set(rows)) > 50  # filtered rows: lines, letters and their edges
+
+
+def test_a_png_needs_librsvg(poseidon, run):
+    tools = run.folder / "tools"
+    tools.mkdir()
+    refused = jobs.run(poseidon, "plot_training_log", 6, "6.png", "train.log", cwd=run.folder, environment={"PATH": str(tools)})
+    assert refused.code == 2 and "6.png is a PNG, which the program rsvg-convert draws" in refused.err.text
+    assert "install librsvg2-bin" in refused.err.text
+    for script, why in (("exit 3", "exited with code 3"), ("kill -9 $$", "was killed by signal 9"), ("echo no picture", "exited with code 0")):
+        (tools / "rsvg-convert").write_text(f"#!/bin/sh\n{script}\n")
+        (tools / "rsvg-convert").chmod(0o755)
+        failed = jobs.run(poseidon, "plot_training_log", 6, "6.png", "train.log", cwd=run.folder, environment={"PATH": str(tools)})
+        assert failed.code == 1 and f"rsvg-convert made no PNG for 6.png: it {why}" in failed.err.text
+        assert not (run.folder / "6.png").exists()
 
 
 def test_a_net_is_drawn_with_its_schemes(poseidon, run):
@@ -97,8 +140,8 @@ def test_a_net_is_drawn_with_its_schemes(poseidon, run):
     texts = picture(run.folder / "net.svg")
     assert {"conv1 (Convolution)", "relu1 (ReLU)", "label", "TRAIN only"} <= set(texts) and "accuracy (Accuracy)" not in texts
     assert texts.count("goes by kv") == 3
-    refused = jobs.run(poseidon, "draw_net", "net.prototxt", "net.png", cwd=run.folder)
-    assert refused.code == 2 and "net.png is no *.svg" in refused.err.text
+    refused = jobs.run(poseidon, "draw_net", "net.prototxt", "net.gif", cwd=run.folder)
+    assert refused.code == 2 and "net.gif is no *.svg" in refused.err.text
 
 
 def test_flags_of_poseidon_caffe_are_followed_or_said(poseidon, run):

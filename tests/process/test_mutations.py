@@ -9,12 +9,14 @@ import os
 import random
 import re
 import resource
+import struct
 import subprocess
 
 import numpy
 import pytest
 
 import caffe_files
+import lmdb_files
 import job as jobs
 import messages
 from tool_files import caffemodel, png
@@ -63,6 +65,20 @@ def damaged(content, source, text):
     return content
 
 
+def annotated_database(folder):
+    """SSD's records: a PNG of 16x20 with a box and one with two."""
+    image = png(numpy.arange(16 * 20 * 3, dtype=numpy.uint8).reshape(16, 20, 3))
+    records = []
+    for count in (1, 2):
+        boxes = b"".join(
+            messages.message(2, messages.number(1, i) + messages.message(2, b"".join(
+                messages.varint(field << 3 | 5) + struct.pack("<f", side) for field, side in enumerate((0.1, 0.2 + 0.3 * i, 0.6, 0.5 + 0.4 * i), 1))))
+            for i in range(count))
+        records.append((b"%08d" % count, messages.message(1, messages.message(4, image) + messages.number(7, 1)) + messages.number(2, 0) +
+                        messages.message(3, messages.number(1, 2) + boxes)))
+    lmdb_files.write(folder, records)
+
+
 class Originals:
     """A folder with one good file of every kind, and the command that reads it."""
 
@@ -90,6 +106,16 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
         (folder / "deploy.prototxt").write_text("""
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 } } }""" + caffe_files.inner_product("ip", "data", 3))
         (folder / "deploy.caffemodel").write_bytes(caffemodel(b"ip", *(numpy.zeros(shape, numpy.float32) for shape in ((3, 108), (3,)))))
+        annotated_database(folder / "annotated")
+        (folder / "annotated.prototxt").write_text(f"""
+layer {{
+  name: "boxes" type: "AnnotatedData" top: "data" top: "label" data_param {{ source: "{folder}/annotated" batch_size: 4 backend: LMDB }}
+  annotated_data_param {{ batch_sampler {{ sampler {{ min_scale: 0.4 max_aspect_ratio: 2 }} sample_constraint {{ min_jaccard_overlap: 0.1 }} max_trials: 9 }} }}
+  transform_param {{
+    mirror: true distort_param {{ hue_prob: 0.5 hue_delta: 9 }} expand_param {{ max_expand_ratio: 2 }} emit_constraint {{ }}
+    resize_param {{ height: 12 width: 10 resize_mode: FIT_LARGE_SIZE_AND_PAD interp_mode: AREA interp_mode: CUBIC }} }}
+}}
+layer {{ name: "quiet" type: "Silence" bottom: "data" bottom: "label" }}""")
         (folder / "token").write_text("ab" * 32 + "\n")
         (folder / "token").chmod(0o600)
         (folder / "hosts").write_text("# machines\nlocalhost slots=2\n127.0.0.1 slots=3\n")
@@ -115,6 +141,8 @@ layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim:
             # More workers than slots: no name is looked up.
             "hosts": (True, (*self.train, "--workers", 1000, "--hostfile", folder / "hosts")),
             "windows.txt": (True, ("time", "--model", folder / "windowed.prototxt", "--iterations", 1)),
+            "annotated.prototxt": (True, ("time", "--model", folder / "annotated.prototxt", "--iterations", 1)),
+            "annotated/data.mdb": (False, ("time", "--model", folder / "annotated.prototxt", "--iterations", 1)),
             "windows.csv": (True, ("detect", "--model", folder / "deploy.prototxt", "--weights", folder / "deploy.caffemodel", "--context_pad", 1,
                                    folder / "windows.csv")),
             "set-images": (False, ("convert-mnist", folder / "set-images", folder / "set-labels", folder / "made-lmdb")),

@@ -396,7 +396,7 @@ def test_classify_says_what_is_wrong(tool, deployed, trained, tmp_path):
             (2, "--model and --weights are both needed", image),
             (2, "expected one", *flags, "--mean", folder / "mean.npy", "--mean-value", 3, image),
             (2, "--gpu", *flags, "--gpu", image),
-            (2, "a.png is no *.svg", *flags, "--picture", tmp_path / "a.png", image),
+            (2, "a.gif is no *.svg", *flags, "--picture", tmp_path / "a.gif", image),
             (2, "--picture is drawn beside printed lines alone", *flags, "--picture", tmp_path / "a.svg", "--json", image),
             (1, "cut.png", *flags, tmp_path / "cut.png"),
             (1, "none.jpg", *flags, tmp_path / "none.jpg"),

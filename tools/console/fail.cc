@@ -21,9 +21,8 @@ void OrFail(const Status& status) {
   if (!status.ok()) Fail(status.message());
 }
 
-void RefuseUnlessSvg(const std::string& path) {
-  if (path.ends_with(".svg")) return;
-  FailUsage(path + " is no *.svg, the one format that pictures are drawn in; browsers show it, rsvg-convert and Inkscape make a PNG of it");
+void OrFailUsage(const Status& status) {
+  if (!status.ok()) FailUsage(status.message());
 }
 
 bool IsMemberLost(const Status& failure) {

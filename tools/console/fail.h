@@ -26,8 +26,8 @@ T OrFail(Result<T> result) {
 }
 void OrFail(const Status& status);
 
-// FailUsage where `path` is not that of a picture in the one format in which pictures are drawn.
-void RefuseUnlessSvg(const std::string& path);
+// FailUsage with the sentence where `status` is not OK.
+void OrFailUsage(const Status& status);
 
 // Whether a job failed because of a member: one that it names, or, where nobody can know which, one of
 // those that no longer hear each other.

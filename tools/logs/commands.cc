@@ -12,6 +12,7 @@
 #include "poseidon/base/file.h"
 #include "tools/console/fail.h"
 #include "tools/console/values.h"
+#include "tools/draw/picture_file.h"
 #include "tools/logs/csv.h"
 #include "tools/logs/training_chart.h"
 #include "tools/logs/training_log.h"
@@ -97,11 +98,11 @@ void AddPlot(CLI::App& app) {
   types.back() = '.';
   c->footer("  poseidon plot_training_log 6 loss.svg train.log\n  poseidon plot_training_log 0 accuracy.svg run/metrics.jsonl");
   c->add_option("chart_type", flags->type, types)->required()->check(WholeNumber(0, kChartTypes - 1));
-  c->add_option("output", flags->output, "Picture, *.svg")->required();
+  c->add_option("output", flags->output, "Picture, *.svg, or *.png by rsvg-convert")->required();
   c->add_option("log", flags->logs, "Logs of Caffe or poseidon train, or metrics.jsonl of runs")->required()->check(InputFile());
   c->callback([flags] {
-    tools::RefuseUnlessSvg(flags->output);
-    OrFail(WriteFileAtomically(Draw(OrFail(MakeChart(flags->type, flags->logs))), flags->output));
+    tools::OrFailUsage(draw::CheckPictureFile(flags->output));
+    OrFail(draw::WritePicture(Draw(OrFail(MakeChart(flags->type, flags->logs))), flags->output));
   });
 }
 

@@ -18,9 +18,9 @@
 #include "frontends/caffe/data/image_input.h"
 #include "frontends/caffe/data/npy_file.h"
 #include "frontends/caffe/solver/classifier.h"
-#include "poseidon/base/file.h"
 #include "tools/console/fail.h"
 #include "tools/console/values.h"
+#include "tools/draw/picture_file.h"
 #include "tools/train/classify_picture.h"
 #include "tools/train/commands.h"
 #include "tools/train/image_flags.h"
@@ -147,7 +147,7 @@ std::string LabelOf(const Classification& what, std::size_t place) {
   return what.labels.empty() ? std::to_string(place) : what.labels[place];
 }
 
-// `picture` is an SVG file to write as well; empty: none.
+// `picture` is an SVG or PNG file to write as well; empty: none.
 void PrintText(const Classification& what, int top, const std::string& picture) {
   std::vector<ClassifiedImage> images;
   ScoreAll(what, [&](const std::string& path, const std::vector<float>& scores) {
@@ -164,8 +164,7 @@ void PrintText(const Classification& what, int top, const std::string& picture) 
     if (!picture.empty()) images.push_back(std::move(shown));
   });
   if (picture.empty()) return;
-  FileDraft draft = OrFail(FileDraft::Write(ClassifyPicture(images), picture));
-  OrFail(draft.Commit());
+  OrFail(draw::WritePicture(ClassifyPicture(images), picture));
 }
 
 void PrintJson(const Classification& what, int top) {
@@ -213,12 +212,12 @@ void AddClassify(CLI::App& app) {
       ->type_name("H,W");
   c->add_option("--top", flags->top, "Number of classes to print")->type_name("N")->check(WholeNumber(1, 1 << 30));
   c->add_flag("--json", flags->json, "Print JSON");
-  c->add_option("--picture", flags->picture, "Draw the images and their classes into this file, an .svg")
+  c->add_option("--picture", flags->picture, "Draw the images and their classes into this file, an .svg or .png")
       ->type_name("FILE")
       ->check(OutputFile());
   c->add_option("--ext", flags->extension, "Ending of the images in a folder")->type_name("NAME");
   c->callback([flags] {
-    if (!flags->picture.empty()) RefuseUnlessSvg(flags->picture);
+    if (!flags->picture.empty()) OrFailUsage(draw::CheckPictureFile(flags->picture));
     const Classification what = ReadClassification(*flags);
     if (!flags->picture.empty() && (flags->json || !what.npy.empty())) FailUsage("--picture is drawn beside printed lines alone");
     if (!what.npy.empty()) WriteScores(what);

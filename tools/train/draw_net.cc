@@ -11,9 +11,9 @@
 #include "frontends/caffe/net/filter.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/plan_file/plan_json.h"
-#include "poseidon/base/file.h"
 #include "tools/console/fail.h"
 #include "tools/console/values.h"
+#include "tools/draw/picture_file.h"
 #include "tools/profile/quantities.h"
 #include "tools/profile/sweep.h"
 #include "tools/train/net_picture.h"
@@ -68,7 +68,7 @@ std::map<std::string, std::string> SchemesOf(const plan_file::PinnedPlan& plan) 
 }
 
 void DrawTo(const DrawFlags& flags, const profile::Measure& measure) {
-  RefuseUnlessSvg(flags.output);
+  OrFailUsage(draw::CheckPictureFile(flags.output));
   const bool predicts = flags.workers > 0 && !flags.rate.empty();
   if (!predicts && (flags.workers > 0 || !flags.rate.empty())) {
     FailUsage("schemes are shown with --workers N and --rate R (10Gbit) together, or with --plan FILE");
@@ -85,7 +85,7 @@ void DrawTo(const DrawFlags& flags, const profile::Measure& measure) {
     heading += ", schemes for " + std::to_string(flags.workers) + " workers at " + flags.rate;
   }
   options.heading = heading;
-  if (const Status written = WriteFileAtomically(DrawNet(net, options), flags.output); !written.ok()) Fail(written.message());
+  OrFail(draw::WritePicture(DrawNet(net, options), flags.output));
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ void AddDrawNet(CLI::App& app, profile::Measure measure) {
   c->footer("  poseidon draw_net train_val.prototxt net.svg --rankdir TB --phase TRAIN\n"
             "  poseidon draw_net train_val.prototxt net.svg --workers 8 --rate 10Gbit");
   c->add_option("input_net_proto_file", flags->model, "Net, as Caffe has it")->required()->check(InputFile());
-  c->add_option("output_image_file", flags->output, "Picture, *.svg")->required();
+  c->add_option("output_image_file", flags->output, "Picture, *.svg, or *.png by rsvg-convert")->required();
   c->add_option("--rankdir", flags->rankdir, "Where the data go: to the right, down or up")->check(OneOf({"LR", "TB", "BT"}));
   c->add_option("--phase", flags->phase, "Layers of one phase, or of all")->check(OneOf({"TRAIN", "TEST", "ALL"}));
   c->option_defaults()->group("Schemes");

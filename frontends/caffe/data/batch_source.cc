@@ -17,8 +17,8 @@ BatchSource::BatchSource(std::unique_ptr<SampleSource> samples, Options options,
 
 Result<std::unique_ptr<BatchSource>> BatchSource::Open(std::unique_ptr<SampleSource> samples, Options options,
                                                        Transformer transformer) {
-  POSEIDON_CHECK(options.rows > 0 && options.stride > 0 && options.ahead > 0 && options.threads > 0 && options.draw,
-                 "a batch source needs rows, a stride, a queue, a thread and a draw");
+  POSEIDON_CHECK(options.rows > 0 && (options.rows == 1 || !options.any_size) && options.stride > 0 && options.ahead > 0 && options.threads > 0 && options.draw,
+                 "a batch source needs rows (one where they have any size), a stride, a queue, a thread and a draw");
   POSEIDON_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
                  "batches are float or double");
   std::unique_ptr<BatchSource> source(new BatchSource(std::move(samples), std::move(options), std::move(transformer)));
@@ -99,7 +99,7 @@ void BatchSource::ReadAhead(SampleReader* reader) {
     fetching_ = false;
     lock.Unlock();
     if (readers_.size() > 1) work_.NotifyOne();
-    if (status.ok()) status = FillRow(reader, pending->first + static_cast<std::uint64_t>(row), row, pending->batch);
+    if (status.ok()) status = FillRow(reader, pending->first + static_cast<std::uint64_t>(row), row, &pending->batch);
     lock.Lock();
     Finish(row, std::move(status), pending.get());
   }
@@ -172,10 +172,13 @@ void BatchSource::PutIdle(Batch batch) {
 
 Batch BatchSource::Fresh() const {
   const auto options = at::TensorOptions().dtype(options_.dtype);
-  return {
-      .images = at::empty(
-          {options_.rows, image_shape_.channels, image_shape_.height, image_shape_.width}, options),
-      .labels = at::empty({options_.rows}, options)};
+  return {.images = FreshImages(image_shape_),
+          .labels = at::empty({options_.rows}, options),
+          .boxes = std::vector<std::vector<LabelledBox>>(static_cast<std::size_t>(options_.rows))};
+}
+
+at::Tensor BatchSource::FreshImages(const ImageShape& shape) const {
+  return at::empty({options_.rows, shape.channels, shape.height, shape.width}, at::TensorOptions().dtype(options_.dtype));
 }
 
 Status BatchSource::OutOfMemory() const {
@@ -185,26 +188,30 @@ Status BatchSource::OutOfMemory() const {
 
 // Images of several sizes are fine where all are cropped to one.
 Status BatchSource::CheckShape(const SampleReader& reader, const ImageShape& shape) const {
-  if (shape == stored_shape_) return OkStatus();
+  if (shape == stored_shape_ || options_.any_size) return OkStatus();
   POSEIDON_ASSIGN_OR_RETURN(const ImageShape becomes, transformer_.OutputShape(shape, reader.where()));
   if (becomes == image_shape_) return OkStatus();
   return DataLoss(reader.where() + " is " + ToString(shape) + ", expected " + ToString(stored_shape_) + " like the first");
 }
 
-Status BatchSource::FillRow(SampleReader* reader, std::uint64_t sample_number, std::int64_t row, const Batch& batch) const {
+Status BatchSource::FillRow(SampleReader* reader, std::uint64_t sample_number, std::int64_t row, Batch* batch) const {
   try {
     Sample sample;
     POSEIDON_RETURN_IF_ERROR(reader->Decode(&sample));
     POSEIDON_RETURN_IF_ERROR(CheckShape(*reader, sample.shape));
     const RandomWords random = options_.draw(sample_number);
+    if (options_.any_size && !(sample.shape == ImageShape{batch->images.size(1), batch->images.size(2), batch->images.size(3)})) {
+      batch->images = FreshImages(sample.shape);
+    }
     const std::int64_t offset = row * image_shape_.count();
     if (options_.dtype == at::kDouble) {
-      transformer_.Apply(sample, random, batch.images.mutable_data_ptr<double>() + offset);
-      batch.labels.mutable_data_ptr<double>()[row] = sample.label;
+      transformer_.Apply(sample, random, batch->images.mutable_data_ptr<double>() + offset);
+      batch->labels.mutable_data_ptr<double>()[row] = sample.label;
     } else {
-      transformer_.Apply(sample, random, batch.images.mutable_data_ptr<float>() + offset);
-      batch.labels.mutable_data_ptr<float>()[row] = static_cast<float>(sample.label);
+      transformer_.Apply(sample, random, batch->images.mutable_data_ptr<float>() + offset);
+      batch->labels.mutable_data_ptr<float>()[row] = static_cast<float>(sample.label);
     }
+    if (sample.boxes != nullptr) batch->boxes[static_cast<std::size_t>(row)] = *sample.boxes;
     return OkStatus();
   } catch (const std::exception&) {
     return OutOfMemory();

@@ -19,10 +19,11 @@
 
 namespace poseidon::caffe {
 
-// `rows` consecutive samples: images [rows, channels, height, width] and labels [rows].
+// `rows` consecutive samples: images [rows, channels, height, width], labels [rows], and by row the boxes of sources that have some.
 struct Batch {
   at::Tensor images;
   at::Tensor labels;
+  std::vector<std::vector<LabelledBox>> boxes;
 };
 
 // Whether nobody else has the tensor, or a view of its memory.
@@ -39,6 +40,8 @@ class BatchSource {
  public:
   struct Options {
     std::int64_t rows = 1;
+    // Images of a batch of one row may have any size.
+    bool any_size = false;
     // From the first sample of a batch to that of the batch we want next.
     std::uint64_t stride = 1;
     // Batches read ahead, at least 1.
@@ -88,7 +91,7 @@ class BatchSource {
   // The batch whose rows are taken now.
   PendingBatch Current() POSEIDON_REQUIRES(mutex_);
   Status Fetch(SampleReader* reader, std::int64_t row, Pending* pending) const;
-  Status FillRow(SampleReader* reader, std::uint64_t sample, std::int64_t row, const Batch& batch) const;
+  Status FillRow(SampleReader* reader, std::uint64_t sample, std::int64_t row, Batch* batch) const;
   Status CheckShape(const SampleReader& reader, const ImageShape& shape) const;
   Status OutOfMemory() const;
   void Finish(std::int64_t row, Status status, Pending* pending) POSEIDON_REQUIRES(mutex_);
@@ -100,6 +103,7 @@ class BatchSource {
   Batch TakeIdle() POSEIDON_REQUIRES(mutex_);
   void PutIdle(Batch batch) POSEIDON_REQUIRES(mutex_);
   Batch Fresh() const;
+  at::Tensor FreshImages(const ImageShape& shape) const;
 
   const std::unique_ptr<SampleSource> samples_;
   const Options options_;

@@ -48,6 +48,12 @@ Image CutOut(const Image& image, std::int64_t y, std::int64_t x, std::int64_t he
 // have 11 bits, and halving both sides is the mean of four pixels. `to` is another image than `from`.
 Status Resize(const Image& from, std::int64_t height, std::int64_t width, Image* to);
 
+// How pixels between pixels come about, by OpenCV's names and formulas.
+enum class Interpolation { kLinear, kArea, kNearest, kCubic, kLanczos4 };
+
+// The same, with each of them.
+Status ResizeBy(Interpolation interpolation, const Image& from, std::int64_t height, std::int64_t width, Image* to);
+
 }  // namespace poseidon::caffe
 
 #endif  // POSEIDON_FRONTENDS_CAFFE_DATA_IMAGE_H_

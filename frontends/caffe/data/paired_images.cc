@@ -2,7 +2,6 @@
 #include "frontends/caffe/data/paired_images.h"
 
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -35,23 +34,6 @@ Result<std::vector<Pair>> ReadPairs(const std::string& path) {
   if (pairs.empty()) return InvalidArgument("image list " + path + " is empty, expected lines with the paths of an image and of its labels");
   if (pairs.size() >> 32 != 0) return InvalidArgument("image list " + path + " has 2^32 pairs or more");
   return pairs;
-}
-
-// Where a pixel of `to` comes from among `from`, as OpenCV's INTER_NEAREST has it.
-std::int64_t NearestOf(std::int64_t at, std::int64_t from, std::int64_t to) {
-  const double step = 1 / (static_cast<double>(to) / static_cast<double>(from));
-  return std::min(static_cast<std::int64_t>(std::floor(static_cast<double>(at) * step)), from - 1);
-}
-
-// One plane, scaled by the nearest pixel.
-Image ScaledLabels(const Image& labels, ImageSize size) {
-  Image scaled;
-  scaled.shape = {1, size.height, size.width};
-  for (std::int64_t y = 0; y < size.height; ++y) {
-    const std::uint8_t* const row = labels.planes.data() + NearestOf(y, labels.shape.height, size.height) * labels.shape.width;
-    for (std::int64_t x = 0; x < size.width; ++x) scaled.planes.push_back(row[NearestOf(x, labels.shape.width, size.width)]);
-  }
-  return scaled;
 }
 
 class PairedImages final : public SampleSource {
@@ -106,7 +88,11 @@ class PairedImageReader final : public SampleReader {
     const Pair& pair = images_->pair(entry_);
     POSEIDON_RETURN_IF_ERROR(ReadImageFile(options.root_folder + pair.image, options.channels, options.size, &image_));
     POSEIDON_RETURN_IF_ERROR(ReadImageFile(options.root_folder + pair.labels, Channels::kGrey, {}, &labels_));
-    if (options.size.is_given()) labels_ = ScaledLabels(labels_, options.size);
+    if (options.size.is_given()) {
+      Image scaled;
+      POSEIDON_RETURN_IF_ERROR(ResizeBy(Interpolation::kNearest, labels_, options.size.height, options.size.width, &scaled));
+      labels_ = std::move(scaled);
+    }
     const ImageShape& shape = image_.shape;
     if (labels_.shape.height != shape.height || labels_.shape.width != shape.width) {
       return InvalidArgument("labels " + pair.labels + " are " + std::to_string(labels_.shape.height) + "x" +

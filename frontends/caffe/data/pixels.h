@@ -3,11 +3,12 @@
 #define POSEIDON_FRONTENDS_CAFFE_DATA_PIXELS_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "frontends/caffe/data/image.h"
 
-// What a decoder does with a row of pixels. Plain memory and plain loops: errors of the C libraries jump over these.
+// What decoders and transforms do with pixels. Plain memory and plain loops: errors of the C libraries jump over these.
 namespace poseidon::caffe {
 
 struct Planes {
@@ -25,6 +26,9 @@ inline std::uint8_t GreyOf(int blue, int green, int red) {
   constexpr int kRed = 4899, kGreen = 9617, kBlue = (1 << 14) - kRed - kGreen;
   return static_cast<std::uint8_t>((blue * kBlue + green * kGreen + red * kRed + (1 << 13)) >> 14);
 }
+
+// The nearest whole number, or the end of the range where that is nearer.
+inline std::uint8_t Saturated(float number) { return static_cast<std::uint8_t>(std::lrint(std::clamp(number, 0.0F, 255.0F))); }
 
 inline void WriteGreyRow(const std::uint8_t* grey, std::int64_t y, const Planes& planes) {
   std::copy(grey, grey + planes.width, planes.Row(0, y));

@@ -21,37 +21,39 @@ Status SampleDecoder::Parse(const Record& record, const std::string& where) {
   return OkStatus();
 }
 
-Status SampleDecoder::Decode(const std::string& where, Sample* sample) {
+Status DecodeDatum(const Datum& datum, Channels channels, const std::string& where, Image* decoded, Sample* sample) {
   *sample = Sample{};
-  sample->label = datum_.label();
-  if (datum_.encoded()) {
-    POSEIDON_RETURN_IF_ERROR(DecodeImage(datum_.data(), channels_, where, &image_));
-    sample->shape = image_.shape;
-    sample->bytes = image_.planes.data();
+  sample->label = datum.label();
+  if (datum.encoded()) {
+    POSEIDON_RETURN_IF_ERROR(DecodeImage(datum.data(), channels, where, decoded));
+    sample->shape = decoded->shape;
+    sample->bytes = decoded->planes.data();
     return OkStatus();
   }
   // Each dimension fits 31 bits, so the product of two fits 62: checked before the third.
-  const ImageShape shape{datum_.channels(), datum_.height(), datum_.width()};
+  const ImageShape shape{datum.channels(), datum.height(), datum.width()};
   constexpr std::int64_t kMostPixels = std::int64_t{1} << 31;
   if (shape.channels <= 0 || shape.height <= 0 || shape.width <= 0 ||
       shape.height * shape.width > kMostPixels || shape.count() > kMostPixels) {
     return DataLoss(where + " is corrupt: its image is " + ToString(shape) +
                     ", expected positive dimensions");
   }
-  const auto stored = static_cast<std::int64_t>(datum_.data().empty() ? datum_.float_data_size()
-                                                                      : datum_.data().size());
+  const auto stored = static_cast<std::int64_t>(datum.data().empty() ? datum.float_data_size()
+                                                                      : datum.data().size());
   if (stored != shape.count()) {
     return DataLoss(where + " is corrupt: it holds " + std::to_string(stored) +
                     " pixels, expected " + std::to_string(shape.count()) + " for " +
                     ToString(shape));
   }
   sample->shape = shape;
-  if (datum_.data().empty()) {
-    sample->floats = datum_.float_data().data();
+  if (datum.data().empty()) {
+    sample->floats = datum.float_data().data();
   } else {
-    sample->bytes = reinterpret_cast<const std::uint8_t*>(datum_.data().data());
+    sample->bytes = reinterpret_cast<const std::uint8_t*>(datum.data().data());
   }
   return OkStatus();
 }
+
+Status SampleDecoder::Decode(const std::string& where, Sample* sample) { return DecodeDatum(datum_, channels_, where, &image_, sample); }
 
 }  // namespace poseidon::caffe

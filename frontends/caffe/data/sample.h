@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "frontends/caffe/data/box.h"
 #include "frontends/caffe/data/image.h"
 #include "frontends/caffe/data/record_source.h"
 #include "frontends/caffe/proto/caffe.pb.h"
@@ -19,7 +21,11 @@ struct Sample {
   const std::uint8_t* bytes = nullptr;
   const float* floats = nullptr;
   std::int32_t label = 0;
+  const std::vector<LabelledBox>* boxes = nullptr;  // of sources that have some
 };
+
+// Makes a sample of `datum`, to which it points, or to *decoded where that is an encoded image. `where` names the record in an error.
+Status DecodeDatum(const Datum& datum, Channels channels, const std::string& where, Image* decoded, Sample* sample);
 
 // Turns records that hold a Datum into samples. `where` names the record in an error.
 // Thread: one at a time.

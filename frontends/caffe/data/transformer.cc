@@ -41,7 +41,18 @@ Result<MeanPixels> ReadMeanFile(const TransformationParameter& parameters) {
                   " values, expected those of its shape, " + ToString(mean.shape));
 }
 
+Status CheckNoObjectSteps(const TransformationParameter& parameters) {
+  const char* const step = parameters.has_resize_param()      ? "resize_param"
+                           : parameters.has_distort_param()   ? "distort_param"
+                           : parameters.has_expand_param()    ? "expand_param"
+                           : parameters.has_emit_constraint() ? "emit_constraint"
+                                                              : nullptr;
+  if (step == nullptr) return OkStatus();
+  return InvalidArgument(std::string("transform_param has ") + step + ", expected it in a layer of type AnnotatedData alone");
+}
+
 Result<Transformer> Transformer::Make(const TransformationParameter& parameters, Phase phase) {
+  POSEIDON_RETURN_IF_ERROR(CheckNoObjectSteps(parameters));
   Transformer made;
   made.phase_ = phase;
   made.crop_ = parameters.crop_size();
@@ -74,17 +85,23 @@ Result<ImageShape> Transformer::OutputShape(const ImageShape& shape,
   return crop_ > 0 ? ImageShape{shape.channels, crop_, crop_} : shape;
 }
 
+Transformer::Cut Transformer::CutOf(const ImageShape& shape, const RandomWords& random) const {
+  Cut cut{.mirror = mirror_ && (random[0] & 1) != 0,
+          .top = 0,
+          .left = 0,
+          .height = crop_ > 0 ? crop_ : shape.height,
+          .width = crop_ > 0 ? crop_ : shape.width};
+  const bool anywhere = phase_ == TRAIN;
+  const std::int64_t rows = shape.height - cut.height, columns = shape.width - cut.width;
+  cut.top = anywhere ? PlaceBelow(random[1], rows + 1) : rows / 2;
+  cut.left = anywhere ? PlaceBelow(random[2], columns + 1) : columns / 2;
+  return cut;
+}
+
 template <typename T>
 void Transformer::Apply(const Sample& sample, const RandomWords& random, T* out) const {
   const ImageShape& in = sample.shape;
-  const std::int64_t height = crop_ > 0 ? crop_ : in.height;
-  const std::int64_t width = crop_ > 0 ? crop_ : in.width;
-  const bool mirror = mirror_ && (random[0] & 1) != 0;
-  const bool anywhere = phase_ == TRAIN;
-  const std::int64_t top =
-      anywhere ? PlaceBelow(random[1], in.height - height + 1) : (in.height - height) / 2;
-  const std::int64_t left =
-      anywhere ? PlaceBelow(random[2], in.width - width + 1) : (in.width - width) / 2;
+  const auto [mirror, top, left, height, width] = CutOf(in, random);
   const T scale = static_cast<T>(scale_);
 
   for (std::int64_t c = 0; c < in.channels; ++c) {

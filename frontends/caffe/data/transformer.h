@@ -18,6 +18,9 @@ namespace poseidon::caffe {
 // numbers than its shape has.
 Result<MeanPixels> ReadMeanFile(const TransformationParameter& parameters);
 
+// Fails where transform_param has a step that ObjectTransform alone takes.
+Status CheckNoObjectSteps(const TransformationParameter& parameters);
+
 // Caffe's transform_param: crop (at random when training, else the centre), mirror (at random, when
 // testing too), minus mean (an image of the source's size, or a value per channel), times scale.
 // Copies compare nothing and share nothing. Thread: Apply may be called from several at once.
@@ -29,6 +32,13 @@ class Transformer {
   // The shape that samples of `shape` become; an error when they are smaller than the crop or the
   // mean does not fit them. `where` names the source.
   Result<ImageShape> OutputShape(const ImageShape& shape, const std::string& where) const;
+
+  // Which part of a sample of `shape` is used, and whether it is mirrored.
+  struct Cut {
+    bool mirror;
+    std::int64_t top, left, height, width;
+  };
+  Cut CutOf(const ImageShape& shape, const RandomWords& random) const;
 
   // Writes the transformed sample, whose shape OutputShape accepted, to `out`, which has room for
   // it.

@@ -20,20 +20,29 @@ Status BatchLayer::CheckRows(std::uint32_t rows) const {
   return rows > 0 ? OkStatus() : InvalidArgument("batch_size is 0, expected at least 1");
 }
 
+Result<BatchLayer::Opening> BatchLayer::OpeningOf(const DataParameter& data, const TransformationParameter& transform) const {
+  POSEIDON_RETURN_IF_ERROR(CheckRows(data.batch_size()));
+  if (transform.force_color() && transform.force_gray()) return InvalidArgument("has both force_color and force_gray, expected one");
+  const Channels channels = transform.force_color() ? Channels::kColour : transform.force_gray() ? Channels::kGrey : Channels::kAsStored;
+  POSEIDON_ASSIGN_OR_RETURN(SourcePart part, PartOf(data.source(), data.shared_file_system(), context().share.rank, context().share.world));
+  return Opening{.database = data.backend() == DataParameter::LMDB ? Database::kLmdb : Database::kLevelDb,
+                 .channels = channels,
+                 .reading = {.rows = data.batch_size(), .rand_skip = data.rand_skip(), .ahead = data.prefetch(), .part = std::move(part)}};
+}
+
 Status BatchLayer::ReadFrom(std::unique_ptr<SampleSource> samples, const Reading& reading,
                             const TransformationParameter& transform) {
   POSEIDON_ASSIGN_OR_RETURN(Transformer transformer, Transformer::Make(transform, phase()));
   rows_ = static_cast<std::int64_t>(reading.rows);
   BatchSource::Options options;
   options.rows = rows_;
+  options.any_size = reading.any_size;
   own_part_ = reading.part.own;
   options.stride = static_cast<std::uint64_t>(rows_) * (own_part_ ? 1 : static_cast<std::uint64_t>(context().share.world));
   options.ahead = std::max<std::size_t>(1, reading.ahead);
   options.threads = DecodingThreads();
   options.dtype = context().dtype;
-  // Equal numbers are other samples in another worker's part.
-  const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name() + reading.part.suffix, phase() == TRAIN ? 0 : 1);
-  options.draw = [stream](std::uint64_t sample) { return stream.Draw(sample, 0); };
+  options.draw = [blocks = Blocks(reading.part.suffix)](std::uint64_t sample) { return blocks(sample, 0); };
   // The same number on all workers: they share the samples from there on.
   if (reading.rand_skip > 0) {
     const RandomStream skips(context().seed, RandomPurpose::kSkip, unique_name(), 0);
@@ -41,6 +50,12 @@ Status BatchLayer::ReadFrom(std::unique_ptr<SampleSource> samples, const Reading
   }
   POSEIDON_ASSIGN_OR_RETURN(source_, BatchSource::Open(std::move(samples), std::move(options), std::move(transformer)));
   return OkStatus();
+}
+
+// Equal numbers are other samples in another worker's part.
+SampleBlocks BatchLayer::Blocks(const std::string& suffix) const {
+  const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name() + suffix, phase() == TRAIN ? 0 : 1);
+  return [stream](std::uint64_t sample, std::uint64_t block) { return stream.Draw(sample, block); };
 }
 
 EpochDraw BatchLayer::Shuffle(const std::string& suffix) const {

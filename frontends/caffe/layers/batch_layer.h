@@ -9,6 +9,7 @@
 
 #include "frontends/caffe/data/batch_source.h"
 #include "frontends/caffe/data/epoch_order.h"
+#include "frontends/caffe/data/record_source.h"
 #include "frontends/caffe/data/source_part.h"
 #include "frontends/caffe/net/layer.h"
 
@@ -33,11 +34,21 @@ class BatchLayer : public Layer {
     std::uint32_t rand_skip = 0;  // samples passed over at the beginning are fewer
     std::size_t ahead = 4;        // batches read ahead; Caffe's default
     SourcePart part = {};         // what is opened, if not the source that all workers share
+    bool any_size = false;        // of a batch of one row
   };
   // In SetUp, before the source is opened.
   Status CheckRows(std::uint32_t rows) const;
+  // A layer's data_param, and how its transform_param decodes records.
+  struct Opening {
+    Database database;
+    Channels channels;
+    Reading reading;
+  };
+  Result<Opening> OpeningOf(const DataParameter& data, const TransformationParameter& transform) const;
   // In SetUp: reads ahead from `samples`, transformed by transform_param.
   Status ReadFrom(std::unique_ptr<SampleSource> samples, const Reading& reading, const TransformationParameter& transform);
+  // What a sample of a source that transforms by itself is drawn from, block by block. `suffix` is that of a worker's own part.
+  SampleBlocks Blocks(const std::string& suffix) const;
   // How a list of files is shuffled. Nothing of it depends on the worker where they share a list: all shuffle alike, and each takes
   // its rows. `suffix` is that of a worker's own part.
   EpochDraw Shuffle(const std::string& suffix) const;

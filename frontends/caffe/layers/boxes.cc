@@ -8,26 +8,6 @@
 #include "frontends/caffe/net/layer.h"
 
 namespace poseidon::caffe {
-namespace {
-
-// 0 of a box whose corners are the wrong way round.
-template <typename T>
-T AreaOf(const Box<T>& box) {
-  if (box.x2 < box.x1 || box.y2 < box.y1) return 0;
-  return (box.x2 - box.x1) * (box.y2 - box.y1);
-}
-
-}  // namespace
-
-template <typename T>
-T Overlap(const Box<T>& a, const Box<T>& b) {
-  const T width = std::min(a.x2, b.x2) - std::max(a.x1, b.x1);
-  const T height = std::min(a.y2, b.y2) - std::max(a.y1, b.y1);
-  if (!(width > 0 && height > 0)) return 0;
-  const T shared = width * height;
-  return shared / (AreaOf(a) + AreaOf(b) - shared);
-}
-
 template <typename T>
 Result<Priors<T>> ReadPriors(const at::Tensor& blob, PriorBoxParameter::CodeType code) {
   const std::int64_t count = blob.dim() > 2 ? blob.size(2) / 4 : 0;
@@ -94,8 +74,6 @@ std::array<T, 4> Encode(const BoxCode& code, const Priors<T>& priors, std::size_
 
 template struct Priors<float>;
 template struct Priors<double>;
-template float Overlap(const Box<float>&, const Box<float>&);
-template double Overlap(const Box<double>&, const Box<double>&);
 template Result<Priors<float>> ReadPriors(const at::Tensor&, PriorBoxParameter::CodeType);
 template Result<Priors<double>> ReadPriors(const at::Tensor&, PriorBoxParameter::CodeType);
 template Box<float> Decode(const BoxCode&, const Priors<float>&, std::size_t, const float*);

@@ -7,23 +7,11 @@
 #include <array>
 #include <vector>
 
+#include "frontends/caffe/data/box.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
-
-// Boxes of SSD, in parts of the image's width and height. T is the net's type: SSD computes in it.
-template <typename T>
-struct Box {
-  T x1 = 0;
-  T y1 = 0;
-  T x2 = 0;
-  T y2 = 0;
-};
-
-// The area that two boxes share, over that which they cover together.
-template <typename T>
-T Overlap(const Box<T>& a, const Box<T>& b);
 
 // The boxes that a net's predictions are relative to, and what a unit of each coordinate of a prediction is.
 template <typename T>

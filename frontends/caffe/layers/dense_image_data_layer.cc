@@ -5,7 +5,6 @@
 
 #include "frontends/caffe/data/paired_images.h"
 #include "frontends/caffe/layers/batch_layer.h"
-#include "frontends/caffe/net/random.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -35,8 +34,7 @@ class DenseImageDataLayer final : public BatchLayer {
                               .crop = {data.crop_height(), data.crop_width()},
                               .mirror = data.mirror()};
     if (data.shuffle()) pairs.shuffle = Shuffle({});
-    const RandomStream stream(context().seed, RandomPurpose::kTransform, unique_name(), phase() == TRAIN ? 0 : 1);
-    pairs.draw = [stream](std::uint64_t sample) { return stream.Draw(sample, 0); };
+    pairs.draw = [blocks = Blocks({})](std::uint64_t sample) { return blocks(sample, 0); };
     POSEIDON_ASSIGN_OR_RETURN(auto samples, OpenPairedImages(std::move(pairs), std::move(transformer)));
     return ReadFrom(std::move(samples), {.rows = data.batch_size(), .rand_skip = data.rand_skip()}, {});
   }

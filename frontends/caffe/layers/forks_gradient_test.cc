@@ -14,6 +14,9 @@ struct ForkCase {
 
 #define ONE_BOTTOM(type, options) "layer { name: 'l' type: '" type "' bottom: 'data' top: 'out' " options " }"
 #define FILLED "{ type: 'uniform' min: 0.5 max: 1.5 }"
+#define LARGE_MARGIN(options)                                                                                   \
+  "layer { name: 'l' type: 'LargeMarginInnerProduct' bottom: 'data' bottom: 'label' top: 'out' "                \
+  "largemargin_inner_product_param { num_output: 4 weight_filler { type: 'uniform' min: -1 max: 1 } " options " } }"
 #define SEGNET "scale_filler " FILLED " shift_filler " FILLED
 #define SLOPE "slope_filler " FILLED " bias_filler " FILLED
 #define IN_PLACE_ABOVE(type, options)                                                      \
@@ -24,6 +27,7 @@ struct ForkCase {
 GradientCheck Windows(double last) {
   return {.ranges = {{"rois", {0, last, true}}}, .without_gradient = {"rois"}};
 }
+GradientCheck FourClasses() { return {.ranges = {{"label", {0, 4, true}}}, .without_gradient = {"label"}}; }
 GradientCheck Testing() { return {.phase = TEST}; }
 
 // Windows whose image is always 0: the numbers of the other columns are anything.
@@ -72,6 +76,15 @@ const ForkCase kForkCases[] = {
     {"batch_norm_scale_bias_in_place", "data 4x3x2", IN_PLACE_ABOVE("BatchNorm", "batch_norm_param { bias_filler " FILLED " }")},
     {"batch_norm_stats", "data 6x3x2", ONE_BOTTOM("BatchNorm", "batch_norm_param { stats_batch_size: 2 }")},
     {"batch_norm_stats_larger_test", "data 3x3x2", ONE_BOTTOM("BatchNorm", "batch_norm_param { stats_batch_size: 8 }"), Testing()},
+    {"large_margin_single", "data 9x5 label 9", LARGE_MARGIN("base: 3"), FourClasses()},
+    {"large_margin_double", "data 9x5 label 9", LARGE_MARGIN("type: DOUBLE base: 0"), FourClasses()},
+    {"large_margin_triple", "data 9x5 label 9", LARGE_MARGIN("type: TRIPLE base: 3"), FourClasses()},
+    {"large_margin_quadruple", "data 9x5 label 9", LARGE_MARGIN("type: QUADRUPLE base: 0.5 lambda_min: 1"), FourClasses()},
+    {"large_margin_images", "data 9x2x2x2 label 9", LARGE_MARGIN("type: TRIPLE base: 0"), FourClasses()},
+    {"l2_norm", "data 3x4", ONE_BOTTOM("L2Norm", "")},
+    {"l2_norm_images", "data 2x3x2x2", ONE_BOTTOM("L2Norm", "l2norm_param { eps: 0.5 }")},
+    {"flip", "data 2x3x2x4", ONE_BOTTOM("Flip", "")},
+    {"flip_both", "data 2x1x3x4", ONE_BOTTOM("Flip", "flip_param { flip_height: true }")},
     {"upsample", "data 1x2x2x4",
      "layer { name: 'p' type: 'Pooling' bottom: 'data' top: 'x' top: 'mask' pooling_param { kernel_size: 2 stride: 2 } }"
      "layer { name: 'l' type: 'Upsample' bottom: 'x' bottom: 'mask' top: 'out' upsample_param { scale: 2 } }"},

@@ -197,9 +197,9 @@ TEST(Forks, CenterLossMovesItsCentresByItsOwnRule) {
 }
 
 // The net with a loss whose gradient at the scores are the numbers of input "slope".
-std::string MarginScores(const std::string& options) {
+std::string MarginScores(const std::string& options, const std::string& type = "MarginInnerProduct", const std::string& field = "margin") {
   return InputsOf("data 3x3 label 3 slope 3x4") +
-         LayerOf("MarginInnerProduct", "data label", "top: 'lambda' margin_inner_product_param { num_output: 4 " + options + " weight_filler { } }") +
+         LayerOf(type, "data label", "top: 'lambda' " + field + "_inner_product_param { num_output: 4 " + options + " weight_filler { } }") +
          "layer { name: 'quiet' type: 'Silence' bottom: 'lambda' }"
          "layer { name: 'times' type: 'Eltwise' bottom: 'out' bottom: 'slope' top: 'product' eltwise_param { operation: PROD } }"
          "layer { name: 'loss' type: 'Reduction' bottom: 'product' top: 'loss' loss_weight: 1 }";
@@ -250,6 +250,82 @@ TEST(Forks, MarginInnerProductLeavesWeightsAloneInTests) {
   ExpectGradients(Trial(MarginScores("")).Give("label", {0, 1, 3}), {"data"});
   // A row without a direction scores nothing against nothing.
   ExpectNear(trial.Give("data", std::vector<double>(9, 0)).Run(), std::vector<double>(12, 0));
+}
+
+// With angles of 30, 80 and 170 degrees, so that psi is what cos(m theta) is made of: -1^k cos(m theta) - 2k, k = floor(m theta / pi).
+TEST(Forks, LargeMarginInnerProductScoresByAngles) {
+  const double pi = std::acos(-1.0);
+  const std::array<double, 3> angles = {pi / 6, pi * 4 / 9, pi * 17 / 18};
+  const std::array<const char*, 4> types = {"SINGLE", "DOUBLE", "TRIPLE", "QUADRUPLE"};
+  const double lambda = 2;  // of 4 (1 + 1 * 1)^-1
+  for (int m = 1; m <= 4; ++m) {
+    SCOPED_TRACE(types.at(static_cast<std::size_t>(m) - 1));
+    Trial trial(MarginScores("type: " + std::string(types.at(static_cast<std::size_t>(m) - 1)) + " base: 4 gamma: 1 lambda_min: 0.1",
+                             "LargeMarginInnerProduct", "largemargin"));
+    const std::vector<double> weights = {3, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 1};
+    std::vector<double> rows, expected;
+    for (std::size_t row = 0; row < 3; ++row) {
+      const double length = 2 + static_cast<double>(row);
+      // The weights of label `row` lie on axis `row`.
+      std::vector<double> x(3, 0);
+      x[row] = length * std::cos(angles.at(row));
+      x[(row + 1) % 3] = length * std::sin(angles.at(row));
+      for (std::size_t j = 0; j < 4; ++j) {
+        double score = 0;
+        for (std::size_t i = 0; i < 3; ++i) score += x[i] * weights[3 * j + i];
+        const double k = std::floor(m * angles.at(row) / pi);
+        const double psi = (std::fmod(k, 2) == 0 ? 1 : -1) * std::cos(m * angles.at(row)) - 2 * k;
+        if (j == row) score = (length * weights[4 * row] * psi + lambda * score) / (1 + lambda);
+        expected.push_back(score);
+      }
+      rows.insert(rows.end(), x.begin(), x.end());
+    }
+    trial.GiveParam(0, weights).Give("data", rows).Give("label", {0, 1, 2}).Give("slope", UpTo(12));
+    ExpectNear(trial.Run(), expected);
+    ExpectNear(trial.Run("lambda"), {lambda});
+    ExpectNear(trial.Param(0), weights);
+  }
+}
+
+TEST(Forks, LargeMarginInnerProductTakesRowsAndWeightsWithoutADirection) {
+  Trial trial(MarginScores("type: QUADRUPLE lambda_min: 1", "LargeMarginInnerProduct", "largemargin"));
+  trial.GiveParam(0, std::vector<double>(12, 0)).Give("data", {0, 0, 0, 1, 1, 1, 0, 0, 0}).Give("label", {0, 1, 3}).Give("slope", UpTo(12));
+  ExpectNear(trial.Run(), std::vector<double>(12, 0));
+  trial.Backward();
+  for (const double number : Trial::Numbers(trial.net().learnable_params()[0].blob.diff)) EXPECT_TRUE(std::isfinite(number));
+  for (const double number : Trial::Numbers(trial.net().blob("data")->diff)) EXPECT_TRUE(std::isfinite(number));
+}
+
+TEST(Forks, LambdaFallsWithThePass) {
+  for (const auto& [type, field] : {std::pair{"MarginInnerProduct", "margin"}, std::pair{"LargeMarginInnerProduct", "largemargin"}}) {
+    SCOPED_TRACE(type);
+    Trial trial(MarginScores("type: DOUBLE base: 100 gamma: 0.5 power: 2 iteration: 3 lambda_min: 1", type, field));
+    trial.Give("label", {0, 1, 3});
+    ExpectNear(trial.Run("lambda"), {100.0 / 9});
+    trial.net().BeginPass({.step = 6, .pass = 0, .batch = 12});
+    ExpectNear(trial.Run("lambda"), {100.0 / 81});
+    trial.net().BeginPass({.step = 600, .pass = 0, .batch = 1200});
+    ExpectNear(trial.Run("lambda"), {1});
+  }
+}
+
+TEST(Forks, L2NormMakesRowsOfLengthOne) {
+  Trial trial(InputsOf("data 2x2") + LayerOf("L2Norm", "data", ""));
+  ExpectNear(trial.Give("data", {3, -4, 0, 0}).Run(), {0.6, -0.8, 0, 0});
+  trial.Backward();
+  for (const double number : Trial::Numbers(trial.net().blob("data")->diff)) EXPECT_TRUE(std::isfinite(number));
+  Trial eps(InputsOf("data 1x2") + LayerOf("L2Norm", "data", "l2norm_param { eps: 5 }"));
+  ExpectNear(eps.Give("data", {3, -4}).Run(), {0.3, -0.4});
+}
+
+TEST(Forks, FlipTurnsPlanesRound) {
+  const auto run = [](const std::string& options) {
+    Trial trial(InputsOf("data 1x1x2x3") + LayerOf("Flip", "data", options));
+    return trial.Give("data", UpTo(6)).Run();
+  };
+  ExpectNear(run(""), {2, 1, 0, 5, 4, 3});
+  ExpectNear(run("flip_param { flip_width: false flip_height: true }"), {3, 4, 5, 0, 1, 2});
+  ExpectNear(run("flip_param { flip_height: true }"), {5, 4, 3, 2, 1, 0});
 }
 
 TEST(Forks, UpsamplePutsNumbersWhereTheyCameFrom) {

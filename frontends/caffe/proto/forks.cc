@@ -25,7 +25,7 @@ struct Note {
 };
 
 constexpr TypesOfFork kTypes[] = {
-    {"SSD", "AnnotatedData DetectionEvaluate"},
+    {"SSD", "DetectionEvaluate"},
     {"SSD or of temporal segment networks", "VideoData"},
     {"temporal segment networks", "BatchReduction Gather Scatter SegData"},
     {"Deformable R-FCN", "DeformableConvolution DeformablePSROIPooling"},
@@ -34,7 +34,6 @@ constexpr TypesOfFork kTypes[] = {
     {"YOLO", "BoxData EvalDetection RegionLoss RegionOutput Reorg Yolo YoloDetectionOutput Yolov3DetectionOutput"},
     {"NVIDIA Caffe", "DetectNetTransformation L1Loss TRT"},
     {"Intel Caffe", "MKLBatchNorm MnActivation SpatialDropout"},
-    {"L-Softmax", "LargeMarginInnerProduct"},
     {"FlowNet", "ChannelNorm Correlation CustomData DataAugmentation Downsample FlowAugmentation FlowWarp GenerateAugmentationParameters "
                 "L1Loss Resample"},
     {"OpenPose", "CPMData ImResize Nms"},
@@ -42,7 +41,7 @@ constexpr TypesOfFork kTypes[] = {
 };
 
 constexpr FieldsOfFork kFields[] = {
-    {"TransformationParameter", "SSD", "resize_param noise_param emit_constraint crop_h crop_w distort_param expand_param"},
+    {"TransformationParameter", "SSD", "noise_param crop_h crop_w"},
     {"TransformationParameter", "NVIDIA Caffe",
      "img_rand_resize_lower img_rand_resize_upper rand_resize_ratio_lower rand_resize_ratio_upper vertical_stretch_lower "
      "vertical_stretch_upper horizontal_stretch_lower horizontal_stretch_upper interpolation_algo_down interpolation_algo_up "
@@ -55,9 +54,8 @@ constexpr FieldsOfFork kFields[] = {
     {"ImageDataParameter", "ENet", "label_divide_factor"},
     {"DataParameter", "Intel Caffe", "side"},
     {"NetParameter", "Intel Caffe", "compile_net_state multinode"},
-    {"LayerParameter", "SSD", "annotated_data_param detection_evaluate_param video_data_param"},
+    {"LayerParameter", "SSD", "detection_evaluate_param video_data_param"},
     {"LayerParameter", "YOLO", "eval_detection_param region_loss_param reorg_param"},
-    {"LayerParameter", "L-Softmax", "largemargin_inner_product_param"},
     {"LayerParameter", "NVIDIA Caffe", "detectnet_augmentation_param detectnet_groundtruth_param trt_param"},
     {"LayerParameter", "Intel Caffe",
      "mn_activation_param mn_grad_compress_param multinode spatial_dropout_param split_param"},
@@ -99,9 +97,10 @@ constexpr Note kNotes[] = {
      "ConvolutionParameter.conv_algorithm ConvolutionParameter.conv_algos_override "
      "ConvolutionParameter.cudnn_convolution_algo_seeker LayerParameter.cudnn_math_override "
      "NetParameter.default_conv_algos_override NetParameter.default_cudnn_math_override"},
-    {"no result depends on it", "NetParameter.eltwise_mem_sharing NetParameter.reduce_buckets"},
+    {"no result depends on it", "NetParameter.eltwise_mem_sharing NetParameter.reduce_buckets NetParameter.print_net_info"},
     {"gradients are divided by it again before an update, and f32 needs no such scale",
      "NetParameter.global_grad_scale NetParameter.global_grad_scale_adaptive"},
+    {"records have numbers as labels", "AnnotatedDataParameter.label_map_file"},
     {"the fork does not look at it either, transform_param has one", "DenseImageDataParameter.mean_file"},
     {"draws follow the solver's random_seed", "TransformationParameter.random_seed DropoutParameter.random_seed"},
     {"images are transformed on the CPU", "TransformationParameter.use_gpu_transform"},

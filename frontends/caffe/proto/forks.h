@@ -15,7 +15,7 @@ namespace poseidon::caffe {
 std::string_view ForkOfType(std::string_view type);
 std::string_view ForkOfField(std::string_view message, std::string_view field);
 
-// "unknown layer type 'AnnotatedData' of SSD"; without the fork where none is known.
+// "unknown layer type 'DetectionEvaluate' of SSD"; without the fork where none is known.
 std::string UnknownType(std::string_view type);
 
 // A sentence for every kind of field that is set in `messages` (nets, solvers) and is read without being followed, because

@@ -65,19 +65,19 @@ TEST(Forks, WhatIsNotAskedForIsNotNoted) {
 }
 
 TEST(Forks, WhatIsMissingSaysWhatItIsOf) {
-  EXPECT_EQ(UnknownType("AnnotatedData"), "unknown layer type 'AnnotatedData' of SSD");
-  EXPECT_EQ(UnknownType("Annotated"), "unknown layer type 'Annotated'");
+  EXPECT_EQ(UnknownType("DetectionEvaluate"), "unknown layer type 'DetectionEvaluate' of SSD");
+  EXPECT_EQ(UnknownType("Detection"), "unknown layer type 'Detection'");
   EXPECT_EQ(UnknownType(""), "unknown layer type ''");
-  EXPECT_EQ(ForkOfField("TransformationParameter", "resize_param"), "SSD");
-  EXPECT_EQ(ForkOfField("TransformationParameter", "resize"), "");
-  EXPECT_EQ(ForkOfField("LayerParameter", "resize_param"), "");
+  EXPECT_EQ(ForkOfField("TransformationParameter", "noise_param"), "SSD");
+  EXPECT_EQ(ForkOfField("TransformationParameter", "noise"), "");
+  EXPECT_EQ(ForkOfField("LayerParameter", "noise_param"), "");
   NetParameter net;
-  EXPECT_EQ(ParseText("layer { name: 'data' type: 'Data' transform_param { scale: 2 resize_param { prob: 1 } } }", "net", &net).message(),
-            "net:1: unknown field 'resize_param' of SSD in TransformationParameter of layer 'data' (Data)");
+  EXPECT_EQ(ParseText("layer { name: 'data' type: 'Data' transform_param { scale: 2 noise_param { prob: 1 } } }", "net", &net).message(),
+            "net:1: unknown field 'noise_param' of SSD in TransformationParameter of layer 'data' (Data)");
 }
 
 TEST(Forks, TransformsOfSsdAreNotPassedOver) {
-  for (const char* field : {"resize_param { }", "noise_param { }", "emit_constraint { }", "distort_param { }", "expand_param { }", "crop_h: 3"}) {
+  for (const char* field : {"noise_param { }", "crop_w: 3", "crop_h: 3"}) {
     NetParameter net;
     EXPECT_FALSE(ParseText(std::string("layer { transform_param { ") + field + " } }", "net", &net).ok()) << field;
   }
