@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what the trainer costs: beside itself without synchronisation, and beside eager PyTorch.
+"""Measures what the trainer costs: beside itself without synchronisation, beside eager PyTorch, and beside BVLC Caffe.
 
   benchmarks/trainer_bench.py [--poseidon PATH] [--pairs N] [--only overhead,eager,memory] [--nets NET,...] [--json FILE]
+  benchmarks/trainer_bench.py --only caffe --caffe PATH
+  benchmarks/trainer_bench.py --only data
 
 overhead  one worker with hooks, scheduler and its own shard against plain training: two runs that
           take turns of a quarter of a second (the other is stopped), because runs one after the other
@@ -11,6 +13,10 @@ overhead  one worker with hooks, scheduler and its own shard against plain train
 eager     forward and backward of LeNet, AlexNet, GoogLeNet and ResNet-50 against the same net in eager PyTorch, on the
           same threads, alternating (--nets)
 memory    what the core allocates for landing places and sums, against its bound
+caffe     a training iteration of LeNet against that of BVLC Caffe's own program (--caffe, its `caffe` binary with OpenBLAS), on one
+          thread and on two, alternating, from the same weights and the same database; both say the time in the same lines
+data      AlexNet's crops of JPEG images of 500x375, from a database of files' bytes and from a list of files (scaled to 256x256):
+          images/s of a decoding thread, and what a step of AlexNet waits for its batch beside what decoding it takes
 
 Ratios compare runs of one invocation; absolute times depend on the machine. Needs the interpreter
 that has torch (.venv/bin/python3).
@@ -117,6 +123,19 @@ def nets_beside_eager():
             "ResNet-50": (eager_nets.resnet50(), (8, 3, 224, 224), layers_of("resnet50"), 3)}
 
 
+def photograph(random):
+    """An image whose frequencies fall off as those of photographs do; with quality 95 it takes about 110 kB."""
+    import numpy
+    from PIL import Image
+    width, height = 500, 375
+    image = numpy.zeros((height, width, 3))
+    for size in (1, 2, 4, 8, 16, 32, 64):
+        noise = (size ** 0.4 * random.standard_normal((height // size + 2, width // size + 2, 3))).astype("f")
+        image += numpy.stack([numpy.asarray(Image.fromarray(noise[..., c]).resize((width, height), Image.BICUBIC)) for c in range(3)], -1)
+    image *= 50 / image.std()
+    return Image.fromarray(numpy.clip(image + 118, 0, 255).astype("u1"))
+
+
 def eager_milliseconds(net, shape, iterations):
     import torch
     images = torch.randn(*shape)
@@ -184,6 +203,20 @@ class TurnTaker:
         self.process.wait()
 
 
+def processor():
+    names = re.findall(r"(?m)^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text())
+    return names[0] if names else "an unknown processor"
+
+
+def displayed(log):
+    """Of a log as Caffe writes it: milliseconds of an iteration in each interval but the first, and the last loss."""
+    lines = re.findall(r"Iteration (\d+) \(\S+ iter/s, ([\d.e+-]+)s/(\d+) iters\), loss = (\S+)", log)
+    times = [1e3 * float(seconds) / int(count) for iteration, seconds, count, _ in lines if int(iteration) >= 2 * int(count)]
+    if not times:
+        sys.exit("a log has no two intervals, expected lines of Caffe's solver")
+    return times, float(lines[-1][3])
+
+
 class Bench:
     def __init__(self, args, folder):
         self.args = args
@@ -211,15 +244,16 @@ class Bench:
         self.run("convert-mnist", "images", "labels", str(path))
         return path
 
-    def solver(self, iterations, display=0):
+    def solver(self, iterations, display=0, name="solver"):
         net = f"""name: "LeNet"
 layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ scale: 0.00390625 }}
   data_param {{ source: "{self.database()}" batch_size: 64 backend: LMDB }} }}\n""" + lenet_layers()
         (self.folder / "net.prototxt").write_text(net)
-        path = self.folder / "solver.prototxt"
+        path = self.folder / f"{name}.prototxt"
         path.write_text(f'net: "net.prototxt" base_lr: 0.01 momentum: 0.9 weight_decay: 0.0005 '
                         f'lr_policy: "fixed" max_iter: {iterations} display: {display} '
-                        f'test_initialization: false snapshot_after_train: false\n')
+                        f'test_initialization: false snapshot_after_train: {str(name == "first").lower()} '
+                        f'snapshot_prefix: "{name}"\n')
         return path
 
     def train(self, name, *flags):
@@ -268,6 +302,77 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
                   f"(goal: at most 1)")
             self.results["eager"][name] = {"ours_ms": ours, "eager_ms": theirs, "ratio": ratio}
 
+    def caffe(self):
+        if not self.args.caffe:
+            sys.exit("caffe needs --caffe PATH, the program of BVLC Caffe")
+        self.run("train", "--solver", str(self.solver(1, name="first")))
+        self.solver(3 * self.args.iterations + 1, display=self.args.iterations)
+        print(f"caffe      on {processor()}")
+        self.results["caffe"] = {"processor": processor()}
+        for threads, goal in ((1, 1.0), (2, 1.3)):
+            ours, theirs = [], []
+            for _ in range(self.args.repeats):
+                times, loss = self.caffe_log(threads, self.args.poseidon, "--threads", str(threads), "--log", "caffe")
+                caffe_times, caffe_loss = self.caffe_log(threads, self.args.caffe)
+                if abs(loss - caffe_loss) > 0.05 * abs(caffe_loss):
+                    sys.exit(f"losses after {3 * self.args.iterations} iterations are {loss} and {caffe_loss}: not the same net")
+                ours.append(statistics.median(times))
+                theirs.append(statistics.median(caffe_times))
+            ratios = [t / o for o, t in zip(ours, theirs)]
+            print(f"caffe      LeNet, {threads} thread{'s' * (threads > 1)}: ours {statistics.median(ours):.2f} ms "
+                  f"[{min(ours):.2f}, {max(ours):.2f}], BVLC Caffe {statistics.median(theirs):.2f} ms "
+                  f"[{min(theirs):.2f}, {max(theirs):.2f}], Caffe/ours {statistics.median(ratios):.2f} "
+                  f"[{min(ratios):.2f}, {max(ratios):.2f}], {len(ratios)} pairs (goal: at least {goal})")
+            self.results["caffe"][threads] = {"ours_ms": ours, "caffe_ms": theirs}
+
+    def caffe_log(self, threads, program, *flags):
+        """What `displayed` finds in the log of a program that takes Caffe's command line."""
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+        done = subprocess.run([program, "train", "--solver=solver.prototxt", "--weights=first_iter_1.caffemodel", *flags],
+                              capture_output=True, text=True, cwd=self.folder, env=environment)
+        if done.returncode != 0:
+            sys.exit(f"{program} failed: {done.stderr.strip()[-500:]}")
+        return displayed(done.stderr)
+
+    def images(self, count=64):
+        """A list of JPEG files and a database of their bytes; returns their mean size."""
+        import numpy
+        random = numpy.random.default_rng(1)
+        (self.folder / "images").mkdir()
+        for i in range(count):
+            photograph(random).save(self.folder / f"images/{i}.jpg", quality=95)
+        (self.folder / "list.txt").write_text("".join(f"{i}.jpg {i % 10}\n" for i in range(count)))
+        self.run("convert_imageset", "--encoded", "images/", "list.txt", "encoded_lmdb")
+        return statistics.mean(file.stat().st_size for file in (self.folder / "images").iterdir())
+
+    def data_row(self, layers, threads, iterations):
+        """Milliseconds of the layer of data, and of the whole step."""
+        (self.folder / "data.prototxt").write_text(f'name: "data"\n{layers}')
+        out = self.run("time", "--model", "data.prototxt", "--iterations", str(iterations), "--threads", str(threads))
+        return float(re.search(r"(?m)^data +([\d.]+)", out)[1]), float(re.search(r"forward-backward: ([\d.]+)", out)[1])
+
+    def data(self):
+        batch = 16
+        transform = "transform_param { crop_size: 227 mirror: true mean_value: 104 mean_value: 117 mean_value: 123 }"
+        def database(ahead):
+            return f"""layer {{ name: "data" type: "Data" top: "data" top: "label" {transform}
+  data_param {{ source: "encoded_lmdb" backend: LMDB batch_size: {batch} prefetch: {ahead} }} }}\n"""
+        listed = f"""layer {{ name: "data" type: "ImageData" top: "data" top: "label" {transform} image_data_param {{ source: "list.txt"
+  root_folder: "images/" batch_size: {batch} shuffle: true new_height: 256 new_width: 256 }} }}\n"""
+        silence = 'layer { name: "silence" type: "Silence" bottom: "data" bottom: "label" }\n'
+        print(f"data       on {processor()}; JPEG images of 500x375, {self.images() / 1000:.0f} kB each, batches of {batch}")
+        self.results["data"] = {"processor": processor()}
+        for name, layer in (("database, prefetch 1", database(1)), ("database, prefetch 4", database(4)), ("list", listed)):
+            for threads in (1, 2):
+                rounds = [(self.data_row(layer + silence, threads, 30)[0], *self.data_row(layer + alexnet_layers(), threads, 6))
+                          for _ in range(self.args.repeats)]
+                decoding, waiting, step = map(statistics.median, zip(*rounds))
+                print(f"data       {name}, {threads} thread{'s' * (threads > 1)}: {1e3 * batch / decoding / threads:.0f} images/s a decoding thread; "
+                      f"a batch takes {decoding:.1f} ms, AlexNet's step of {step:.0f} ms waits {waiting:.2f} ms "
+                      f"[{min(r[1] for r in rounds):.2f}, {max(r[1] for r in rounds):.2f}] for it")
+                self.results["data"][f"{name}, {threads}"] = {"alone_ms": [r[0] for r in rounds], "wait_ms": [r[1] for r in rounds],
+                                                              "step_ms": [r[2] for r in rounds]}
+
     def memory(self):
         elements = {"conv1": 520, "conv2": 25050, "ip1": 400500, "ip2": 5010}
         shapes = {"ip1": (500, 800), "ip2": (10, 500)}
@@ -295,6 +400,7 @@ def main():
     parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     parser.add_argument("--only", default="overhead,eager,memory")
     parser.add_argument("--nets", default="LeNet,AlexNet", help="of eager: LeNet, AlexNet, GoogLeNet, ResNet-50")
+    parser.add_argument("--caffe", metavar="PATH", help="the program of BVLC Caffe, for the part of that name")
     parser.add_argument("--json")
     args = parser.parse_args()
     # Idle threads sleep, as they do in the trainer: both sides wait the same way.
