@@ -17,7 +17,8 @@ BatchSource::BatchSource(std::unique_ptr<SampleSource> samples, Options options,
 
 Result<std::unique_ptr<BatchSource>> BatchSource::Open(std::unique_ptr<SampleSource> samples, Options options,
                                                        Transformer transformer) {
-  POSEIDON_CHECK(options.rows > 0 && (options.rows == 1 || !options.any_size) && options.stride > 0 && options.ahead > 0 && options.threads > 0 && options.draw,
+  POSEIDON_CHECK(options.rows > 0 && (options.rows == 1 || !options.any_size) && options.stride > 0 && options.ahead > 0 &&
+                     options.threads > 0 && options.draw,
                  "a batch source needs rows (one where they have any size), a stride, a queue, a thread and a draw");
   POSEIDON_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
                  "batches are float or double");

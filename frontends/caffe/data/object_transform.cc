@@ -139,7 +139,9 @@ Status ObjectTransform::Expand(RandomSequence* random, ObjectImage* image) const
   const float ratio = random->Uniform(1, expansion_.max_expand_ratio());
   const auto height = static_cast<std::int64_t>(static_cast<float>(shape.height) * ratio);
   const auto width = static_cast<std::int64_t>(static_cast<float>(shape.width) * ratio);
-  const auto place = [random](std::int64_t room) { return static_cast<std::int64_t>(random->NextBelow(static_cast<std::uint64_t>(std::max<std::int64_t>(1, room)))); };
+  const auto place = [random](std::int64_t room) {
+    return static_cast<std::int64_t>(random->NextBelow(static_cast<std::uint64_t>(std::max<std::int64_t>(1, room))));
+  };
   const std::int64_t top = place(height - shape.height);
   const std::int64_t left = place(width - shape.width);
   Image expanded;

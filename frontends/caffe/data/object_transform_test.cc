@@ -89,7 +89,8 @@ void ExpectBoxAroundTheBright(const Transformed& made, float cut) {
   }
   ASSERT_EQ(made.objects.size(), 1U);
   const LabelledBox& object = made.objects[0];
-  if ((object.box.x2 - object.box.x1) * static_cast<float>(width) < across || (object.box.y2 - object.box.y1) * static_cast<float>(height) < down) return;
+  const float columns = (object.box.x2 - object.box.x1) * static_cast<float>(width), rows = (object.box.y2 - object.box.y1) * static_cast<float>(height);
+  if (columns < across || rows < down) return;
   EXPECT_NEAR(object.box.x1 * static_cast<float>(width), static_cast<float>(left), across);
   EXPECT_NEAR(object.box.y1 * static_cast<float>(height), static_cast<float>(top), down);
   EXPECT_NEAR(object.box.x2 * static_cast<float>(width), static_cast<float>(right), across);
@@ -307,8 +308,10 @@ TEST(ObjectTransform, SaysWhatItCannotDraw) {
   EXPECT_THAT(WhyNoTransform("", "batch_sampler { max_trials: 4000000000 }"), HasSubstr("max_trials 4000000000"));
   ObjectImage grey = Rectangle(4, 4, 0, 0, 2, 2);
   std::vector<float> pixels;
-  EXPECT_THAT(Made("distort_param { }")->Apply("here", SomeWords(), 0, &grey, &pixels).status().message(), HasSubstr("here is 1x4x4, expected 3 channels"));
-  EXPECT_THAT(Transformer::Make(Parsed<TransformationParameter>("distort_param { }"), TRAIN).status().message(), HasSubstr("transform_param has distort_param, expected it in a layer of type AnnotatedData alone"));
+  const auto applied = Made("distort_param { }")->Apply("here", SomeWords(), 0, &grey, &pixels);
+  EXPECT_THAT(applied.status().message(), HasSubstr("here is 1x4x4, expected 3 channels"));
+  EXPECT_THAT(Transformer::Make(Parsed<TransformationParameter>("distort_param { }"), TRAIN).status().message(),
+              HasSubstr("transform_param has distort_param, expected it in a layer of type AnnotatedData alone"));
 }
 
 }  // namespace

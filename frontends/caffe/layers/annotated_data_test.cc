@@ -41,7 +41,8 @@ class AnnotatedDataTest : public testing::Test {
 
   std::string Layer(int batch, const std::string& options, const std::string& transform) const {
     return "layer { name: 'a' type: 'AnnotatedData' top: 'data' top: 'label' data_param { source: '" + folder_ / "lmdb" +
-           "' backend: LMDB batch_size: " + std::to_string(batch) + " } annotated_data_param { " + options + " } transform_param { " + transform + " } }";
+           "' backend: LMDB batch_size: " + std::to_string(batch) + " } annotated_data_param { " + options + " } transform_param { " +
+           transform + " } }";
   }
   struct Tops {
     at::Tensor data, label;
@@ -162,7 +163,7 @@ TEST_F(AnnotatedDataTest, TrainsUnderMultiBoxLoss) {
     ASSERT_TRUE(loss.ok()) << loss.status().message();
     ASSERT_TRUE(net->Backward().ok());
     (batch < 10 ? first : last) += batch < 10 || batch >= 50 ? *loss : 0;
-    for (const auto& param : net->learnable_params()) param.blob.data.sub_(param.blob.diff, 0.05);
+    for (const auto& param : net->learnable_params()) param.blob.data.sub_(param.blob.diff, 0.005);
   }
   EXPECT_TRUE(std::isfinite(last));
   EXPECT_LT(last, 0.8 * first);
