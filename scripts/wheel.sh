@@ -3,17 +3,17 @@
 # Builds a wheel into a folder and brings in what a user's machine lacks; fails where it would need a newer glibc or be
 # larger than it says. The same sources give the same bytes.
 #
-#   scripts/wheel.sh [FOLDER]              the core (glibc 2.34, 5 MB); default: build/dist
-#   scripts/wheel.sh --trainer [FOLDER]    the trainer (glibc 2.35, 14 MB), which loads torch's libraries
+#   scripts/wheel.sh [FOLDER]              the core (glibc 2.34, 7 MB); default: build/dist
+#   scripts/wheel.sh --trainer [FOLDER]    the trainer (glibc 2.35, 19 MB), which loads torch's libraries
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONPATH PYTHONHOME
 if [ "${1:-}" = --trainer ]; then
   shift
-  sources=frontends/caffe/wheel name=poseidon_train_caffe glibc=2_35 most=14000000
+  sources=frontends/caffe/wheel name=poseidon_train_caffe glibc=2_35 most=19000000
   torchs=(--exclude libtorch_cpu.so --exclude libc10.so --exclude libgomp.so.1)
 else
-  sources=. name=poseidon_train glibc=2_34 most=5000000
+  sources=. name=poseidon_train glibc=2_34 most=7000000
   torchs=()
 fi
 folder=$(realpath -m "${1:-build/dist}")
