@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `poseidon` command: one subcommand per file.
+#include <execinfo.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -66,6 +67,13 @@ int End(int code) {
 
 void BeforeLibraries() { std::set_terminate(EndBeforeMain); }
 
+// glibc loads what it unwinds with at its first need, and aborts where it cannot. An exception for want of memory that passes one of
+// its frames (pthread_once has one) would be the first need, without memory to load it. So it is loaded at the start.
+void LoadUnwinder() {
+  void* frame = nullptr;
+  static_cast<void>(::backtrace(&frame, 1));
+}
+
 // The one list of functions that runs before those constructors.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)() = BeforeLibraries;
 
@@ -124,6 +132,7 @@ int Run(int argc, char** argv) {
 int Main(int argc, char** argv) {
   HoldSignals();
   std::set_terminate(EndUnhandled);
+  LoadUnwinder();
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {
