@@ -101,24 +101,24 @@ Transformer::Cut Transformer::CutOf(const ImageShape& shape, const RandomWords& 
 template <typename T>
 void Transformer::Apply(const Sample& sample, const RandomWords& random, T* out) const {
   const ImageShape& in = sample.shape;
-  const auto [mirror, top, left, height, width] = CutOf(in, random);
+  const Cut cut = CutOf(in, random);
   const T scale = static_cast<T>(scale_);
 
   for (std::int64_t c = 0; c < in.channels; ++c) {
     T level = 0;
     if (!mean_values_.empty())
       level = static_cast<T>(mean_values_[mean_values_.size() == 1 ? 0 : c]);
-    for (std::int64_t y = 0; y < height; ++y, out += width) {
-      const std::int64_t from = (c * in.height + top + y) * in.width + left;
+    for (std::int64_t y = 0; y < cut.height; ++y, out += cut.width) {
+      const std::int64_t from = (c * in.height + cut.top + y) * in.width + cut.left;
       const auto write = [&](const auto* pixels) {
         if (mean_image_.empty()) {
           WriteRow(
-              pixels, [level](std::int64_t) { return level; }, scale, mirror, width, out);
+              pixels, [level](std::int64_t) { return level; }, scale, cut.mirror, cut.width, out);
         } else {
           const float* mean = mean_image_.data() + from;
           WriteRow(
-              pixels, [mean](std::int64_t x) { return static_cast<T>(mean[x]); }, scale, mirror,
-              width, out);
+              pixels, [mean](std::int64_t x) { return static_cast<T>(mean[x]); }, scale, cut.mirror,
+              cut.width, out);
         }
       };
       if (sample.bytes != nullptr) {
