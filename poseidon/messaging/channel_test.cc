@@ -484,7 +484,8 @@ TEST_F(HostilePeer, OneWhoseBytesWereChangedIsToldWhy) {
   link_->Connect();
   bare_ = link_->TakeRight();
   const Status changed = DataLoss("bytes were changed");
-  at_a_.last_words = Message(7, Pattern(30, 1), kControlPriority);
+  const ByteBuffer words = Pattern(30, 1);
+  at_a_.last_words = Message(7, words, kControlPriority);
   link_->OnLeft([&] {
     auto half = std::make_unique<HalfConnection>(link_->left(), link_->TakeLeft(), changed, OkStatus());
     a_ = std::make_shared<Channel>(link_->left(), std::move(half), Flow{}, at_a_);
