@@ -18,26 +18,25 @@ std::size_t ClassOf(std::size_t bytes) { return static_cast<std::size_t>(std::co
 
 LandingBlocks::Block LandingBlocks::Take(std::size_t bytes) {
   bytes = std::bit_ceil(std::max(bytes, kLeastBytes));
-  std::vector<Block>& free = free_[ClassOf(bytes)];
+  std::vector<std::unique_ptr<std::byte[]>>& free = free_[ClassOf(bytes)];
   if (!free.empty()) {
-    Block block = std::move(free.back());  // the one that came last is the warmest
+    Block block(free.back().release(), Return{this, bytes});  // the one that came last is the warmest
     free.pop_back();
     free_bytes_ -= bytes;
     return block;
   }
-  Block block{.memory = std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[bytes]), .bytes = bytes};
-  if (block.memory != nullptr) allocated_ += bytes;
+  Block block(new (std::nothrow) std::byte[bytes], Return{this, bytes});
+  if (block != nullptr) allocated_ += bytes;
   return block;
 }
 
-void LandingBlocks::Return(Block block) {
-  if (free_bytes_ + block.bytes > kKeptBytes) {
-    allocated_ -= block.bytes;
+void LandingBlocks::Keep(std::unique_ptr<std::byte[]> memory, std::size_t bytes) {
+  if (free_bytes_ + bytes > kKeptBytes) {
+    allocated_ -= bytes;
     return;
   }
-  free_bytes_ += block.bytes;
-  std::vector<Block>& free = free_[ClassOf(block.bytes)];
-  free.push_back(std::move(block));
+  free_bytes_ += bytes;
+  free_[ClassOf(bytes)].push_back(std::move(memory));
 }
 
 }  // namespace poseidon::kv

@@ -17,23 +17,28 @@ namespace poseidon::kv {
 // Memory: the most that has waited at once, less what is free beyond kKeptBytes. Thread: the owner's executor.
 class LandingBlocks {
  public:
-  struct Block {
-    std::unique_ptr<std::byte[]> memory;
+  // Brings a block back.
+  struct Return {
+    LandingBlocks* blocks = nullptr;
     std::size_t bytes = 0;
+    void operator()(std::byte* memory) const { blocks->Keep(std::unique_ptr<std::byte[]>(memory), bytes); }
   };
+  // Comes back when it is destroyed, which the blocks outlive.
+  using Block = std::unique_ptr<std::byte[], Return>;
   // Free blocks beyond this go back to the system: one late rank does not cost memory for ever.
   static constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20;
 
-  // At least `bytes`; without memory where the system has none.
+  // At least `bytes`; null where the system has no memory.
   Block Take(std::size_t bytes);
-  void Return(Block block);
 
   // In use and free.
   std::uint64_t allocated_bytes() const { return allocated_; }
 
  private:
+  void Keep(std::unique_ptr<std::byte[]> memory, std::size_t bytes);
+
   // By the power of two that is their size.
-  std::array<std::vector<Block>, 64> free_;
+  std::array<std::vector<std::unique_ptr<std::byte[]>>, 64> free_;
   std::uint64_t free_bytes_ = 0;
   std::uint64_t allocated_ = 0;
 };

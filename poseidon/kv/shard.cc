@@ -15,13 +15,6 @@ Shard::Shard(const Spec& spec, LandingBlocks& blocks)
       blocks_(blocks),
       arrivals_(spec.ranks) {}
 
-Shard::~Shard() {
-  for (Arrival& a : arrivals_) {
-    for (Piece& piece : a.pieces) Return(piece.block);
-    Return(a.next);
-  }
-}
-
 Status Shard::BeginRound(Rank rank, Step step) {
   // Here and not where it is written first: Advance has no failure.
   if (!spec_.local_rank && !sum_buffer_) {
@@ -101,20 +94,16 @@ Result<MutableBytes> Shard::PlaceFor(Rank rank, Step step, std::uint64_t offset,
   }
   if (OthersCover(rank, length)) return MutableBytes{};
   const std::uint64_t lead = Lead(offset);
-  Return(a.next);  // of a frame that never came to its end
+  a.next.reset();  // of a frame that never came to its end
   a.next = blocks_.Take(lead + length);
-  if (a.next.memory == nullptr) {
+  if (a.next == nullptr) {
     return ResourceExhausted("there is no memory for " + std::to_string(length) + " bytes of a contribution of rank " +
                              std::to_string(rank.value()));
   }
-  return MutableBytes(a.next.memory.get() + lead, length);
+  return MutableBytes(a.next.get() + lead, length);
 }
 
 std::uint64_t Shard::Lead(std::uint64_t at) const { return at % SizeOf(spec_.dtype); }
-
-void Shard::Return(LandingBlocks::Block& block) {
-  if (block.memory != nullptr) blocks_.Return(std::move(block));
-}
 
 Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weight) {
   POSEIDON_RETURN_IF_ERROR(Check(rank, step));
@@ -125,23 +114,20 @@ Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weigh
   a.begun = true;
   a.weight = weight;
   const std::uint64_t lead = Lead(a.arrived);
-  const bool in_block = a.next.memory != nullptr && bytes.data() == a.next.memory.get() + lead;
+  const bool in_block = a.next != nullptr && bytes.data() == a.next.get() + lead;
   // PlaceFor's answer still holds, whatever has landed in between: no sum goes beyond what this rank has brought.
   POSEIDON_CHECK(in_block || OthersCover(rank, bytes.size()), "bytes outside a block can be summed at once");
   const std::uint64_t end = a.arrived + bytes.size();
   if (!in_block) {
     a.pieces.push_back({.memory = bytes.data(), .begin = a.arrived, .end = end});
   } else {
-    std::byte* const memory = a.next.memory.get();
+    std::byte* const memory = a.next.get();
     if (lead > 0) {
       // A frame has ended within an element, whose first bytes come along, so that no element is in two blocks.
       Piece& before = a.pieces.back();
       before.end -= lead;
       std::memcpy(memory, before.memory + (before.end - before.begin), lead);
-      if (before.begin == before.end) {
-        Return(before.block);
-        a.pieces.pop_back();
-      }
+      if (before.begin == before.end) a.pieces.pop_back();
     }
     a.pieces.push_back({.memory = memory, .begin = a.arrived - lead, .end = end, .block = std::move(a.next)});
   }
@@ -228,9 +214,7 @@ void Shard::Sum(std::uint64_t begin, std::uint64_t end) {
   SumInRankOrder(summands_, spec_.workers == 0 ? spec_.ranks : spec_.workers, (end - begin) / SizeOf(spec_.dtype),
                  spec_.dtype, spec_.scaling, sum_ + begin);
   for (Arrival& a : arrivals_) {
-    if (a.pieces.empty() || a.pieces.front().end > end) continue;
-    Return(a.pieces.front().block);
-    a.pieces.erase(a.pieces.begin());
+    if (!a.pieces.empty() && a.pieces.front().end <= end) a.pieces.erase(a.pieces.begin());
   }
 }
 

@@ -45,7 +45,6 @@ class Shard {
 
   // `blocks`, which may serve many shards, outlives this one.
   Shard(const Spec& spec, LandingBlocks& blocks);
-  ~Shard();
 
   std::uint64_t bytes() const { return bytes_; }
   Step step() const { return step_; }
@@ -109,7 +108,6 @@ class Shard {
   void Came(Arrival& a, std::uint64_t to);
   // Bytes before `at` that belong to the element in which `at` is.
   std::uint64_t Lead(std::uint64_t at) const;
-  void Return(LandingBlocks::Block& block);
   void Sum(std::uint64_t begin, std::uint64_t end);
 
   const Spec spec_;

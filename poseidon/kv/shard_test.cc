@@ -294,18 +294,18 @@ TEST(LandingBlocks, TheLastThatCameBackIsTheNextAndTooManyGoBack) {
   LandingBlocks blocks;
   LandingBlocks::Block first = blocks.Take(100'000);
   LandingBlocks::Block second = blocks.Take(131'072);
-  EXPECT_EQ(first.bytes, 131'072u);
+  EXPECT_EQ(first.get_deleter().bytes, 131'072u);
   EXPECT_EQ(blocks.allocated_bytes(), 2 * 131'072u);
-  const std::byte* const warm = second.memory.get();
-  blocks.Return(std::move(first));
-  blocks.Return(std::move(second));
-  EXPECT_EQ(blocks.Take(70'000).memory.get(), warm);
+  const std::byte* const warm = second.get();
+  first.reset();
+  second.reset();
+  EXPECT_EQ(blocks.Take(70'000).get(), warm);
   std::vector<LandingBlocks::Block> many;
   for (int i = 0; i < 100; ++i) many.push_back(blocks.Take(1 << 20));
   EXPECT_EQ(blocks.allocated_bytes(), (100u << 20) + 2 * 131'072u);
-  for (LandingBlocks::Block& block : many) blocks.Return(std::move(block));
+  many.clear();
   EXPECT_LE(blocks.allocated_bytes(), LandingBlocks::kKeptBytes + 2 * 131'072u);
-  EXPECT_EQ(blocks.Take(std::size_t{1} << 62).memory, nullptr);
+  EXPECT_EQ(blocks.Take(std::size_t{1} << 62), nullptr);
 }
 
 TEST(Shard, AbsentRanksAddNothing) {
