@@ -10,11 +10,8 @@
 // the job.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,18 +77,10 @@ class Worker {
       return DataLoss("the mean of " + std::to_string(size) + " bytes is wrong");
     }
     POSEIDON_RETURN_IF_ERROR(session_->Barrier());
-    const auto began = std::chrono::steady_clock::now();
-    const double used = CpuSeconds();
-    for (std::uint64_t i = 0; i < repeats; ++i) POSEIDON_RETURN_IF_ERROR(AllReduce(layer, view));
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    const auto count = static_cast<double>(repeats);
-    const nlohmann::json answer = {{"bytes", size},
-                                   {"repeats", repeats},
-                                   {"seconds", took.count() / count},
-                                   {"cpu_seconds", (CpuSeconds() - used) / count}};
-    std::printf("%s\n", answer.dump().c_str());
-    std::fflush(stdout);
-    return OkStatus();
+    return AnswerOrder(size, repeats, [&] {
+      for (std::uint64_t i = 0; i < repeats; ++i) POSEIDON_RETURN_IF_ERROR(AllReduce(layer, view));
+      return OkStatus();
+    });
   }
 
   Status AllReduce(LayerId layer, const TensorView& view) {

@@ -19,10 +19,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -147,17 +145,8 @@ Status Run(const Options& options) {
   std::size_t repeats = 0;
   while (std::cin >> size >> repeats) {
     POSEIDON_RETURN_IF_ERROR(streams.Exchange(1, size));  // all begin together
-    const auto began = std::chrono::steady_clock::now();
-    const double used = CpuSeconds();
-    POSEIDON_RETURN_IF_ERROR(streams.Exchange(repeats * std::max<std::size_t>(1, 2 * size / options.peers.size()), size));
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    const auto count = static_cast<double>(repeats);
-    const nlohmann::json answer = {{"bytes", size},
-                                   {"repeats", repeats},
-                                   {"seconds", took.count() / count},
-                                   {"cpu_seconds", (CpuSeconds() - used) / count}};
-    std::printf("%s\n", answer.dump().c_str());
-    std::fflush(stdout);
+    const std::size_t bytes = repeats * std::max<std::size_t>(1, 2 * size / options.peers.size());
+    POSEIDON_RETURN_IF_ERROR(AnswerOrder(size, repeats, [&] { return streams.Exchange(bytes, size); }));
   }
   return OkStatus();
 }

@@ -4,9 +4,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -53,6 +56,21 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
     node.strategy.flow_is_fixed = true;
   }
   return session::OpenTcpSession(tcp, options);
+}
+
+Status AnswerOrder(std::uint64_t size, std::uint64_t repeats, const std::function<Status()>& run) {
+  const auto began = std::chrono::steady_clock::now();
+  const double used = CpuSeconds();
+  POSEIDON_RETURN_IF_ERROR(run());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  const auto count = static_cast<double>(repeats);
+  const nlohmann::json answer = {{"bytes", size},
+                                 {"repeats", repeats},
+                                 {"seconds", took.count() / count},
+                                 {"cpu_seconds", (CpuSeconds() - used) / count}};
+  std::printf("%s\n", answer.dump().c_str());
+  std::fflush(stdout);
+  return OkStatus();
 }
 
 double CpuSeconds() {

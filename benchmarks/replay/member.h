@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,10 @@ void AddFlags(CLI::App& app, Member& member);
 // overrides its flow; `system_buffers` leaves the sockets' send buffers to the system.
 Result<std::unique_ptr<session::Session>> Open(const Member& member, session::SessionOptions options,
                                                bool system_buffers = false);
+
+// Times `run`, which does `repeats` all-reduces of `size` bytes behind one another, and answers the order for them on
+// standard output: a JSON line, {"bytes", "repeats", "seconds", "cpu_seconds"}, of one all-reduce. Fails as `run` does.
+Status AnswerOrder(std::uint64_t size, std::uint64_t repeats, const std::function<Status()>& run);
 
 // User and system time of this process so far.
 double CpuSeconds();

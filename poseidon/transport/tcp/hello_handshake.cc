@@ -59,9 +59,8 @@ bool HelloHandshake::ReceiveInput(bool& ended) {
 
 std::unique_ptr<Codec> HelloHandshake::TakeCodec() {
   if (!options_.authenticated_records) return std::make_unique<PlainCodec>(fd_, wire_);
-  const bool client = role_ == HelloRole::kClient;
-  const RecordSecrets secrets{.to_peer = hello_.RecordSecret(role_),
-                              .from_peer = hello_.RecordSecret(client ? HelloRole::kServer : HelloRole::kClient)};
+  const RecordSecrets secrets =
+      SecretsOf(role_, hello_.RecordSecret(HelloRole::kClient), hello_.RecordSecret(HelloRole::kServer));
   return std::make_unique<AuthenticatedCodec>(fd_, secrets, options_.rekey_after_bytes, wire_);
 }
 

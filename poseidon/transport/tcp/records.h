@@ -12,6 +12,7 @@
 
 #include "poseidon/base/bytes.h"
 #include "poseidon/transport/tcp/codec.h"
+#include "poseidon/transport/tcp/hello.h"
 #include "poseidon/transport/tcp/record_cipher.h"
 
 // The records in which bytes travel once both ends have authenticated: a header of four bytes, the body, a tag of
@@ -76,6 +77,11 @@ struct RecordSecrets {
   Key to_peer;
   Key from_peer;
 };
+// As the end that is `role` has them.
+inline RecordSecrets SecretsOf(HelloRole role, const Key& of_client, const Key& of_server) {
+  const bool client = role == HelloRole::kClient;
+  return {.to_peer = client ? of_client : of_server, .from_peer = client ? of_server : of_client};
+}
 
 // One direction's ciphers, one after another, and the numbers of its records.
 class RecordKeys {

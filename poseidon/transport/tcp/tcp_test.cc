@@ -221,12 +221,7 @@ TEST_P(Tcp, MembersAgreeOnACipher) {
       Member client(of_client);
       Peer near = client.Connect(server.Listen());
       Peer far = server.Accepted();
-      const ByteBuffer sent = RandomBytes(300'000, 1);
-      ByteBuffer received(sent.size());
-      std::future<Status> written = near.StartWrite({sent});
-      EXPECT_TRUE(far.Read(received).status.ok());
-      EXPECT_TRUE(written.get().ok());
-      EXPECT_EQ(received, sent);
+      ExpectMoves(near, far, 300'000);
     }
   }
 }

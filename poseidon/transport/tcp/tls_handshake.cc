@@ -367,10 +367,9 @@ std::unique_ptr<Codec> TlsHandshake::TakeCodec() {
   const Key of_client = Key::Derive(halves.first(sizeof(Digest)), "poseidon records of the client");
   const Key of_server = Key::Derive(halves.last(sizeof(Digest)), "poseidon records of the server");
   Wipe(exported);
-  const bool client = role_ == HelloRole::kClient;
-  const RecordSecrets secrets{.to_peer = client ? of_client : of_server, .from_peer = client ? of_server : of_client};
   const bool chacha = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl_.get())) == kChaChaId;
-  return std::make_unique<SealedCodec>(fd_, chacha ? CipherKind::kChaCha20Poly1305 : CipherKind::kAes128Gcm, secrets,
+  return std::make_unique<SealedCodec>(fd_, chacha ? CipherKind::kChaCha20Poly1305 : CipherKind::kAes128Gcm,
+                                       SecretsOf(role_, of_client, of_server),
                                        settings_->parts_->options.rekey_after_bytes,
                                        ConstBytes(input_).subspan(input_begin_, input_end_ - input_begin_), wire_);
 }
