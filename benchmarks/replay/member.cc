@@ -26,6 +26,7 @@ void AddFlags(CLI::App& app, Member& member) {
   app.add_option("--port", member.port, "rank 0's port")->required();
   app.add_option("--token-file", member.token_file)->required();
   app.add_option("--wire", member.wire)->check(CLI::IsMember({"plain", "auth", "tls"}));
+  app.add_option("--lanes", member.lanes, "threads of the network, each with connections of its own")->check(CLI::Range(1, 16));
   app.add_option("--chunk", member.chunk, "bytes of a frame, instead of what the link asks for");
   app.add_option("--send-buffer", member.send_buffer,
                  "bytes that a socket holds undelivered instead of what the link asks for, 0: the system's");
@@ -40,6 +41,7 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
   node.host = member.listen;
   node.listen = {member.listen, member.rank == 0 ? member.port : std::uint16_t{0}};
   node.coordinator = {member.coordinator, member.port};
+  node.lanes = member.lanes;
   node.cores = std::max(1u, std::thread::hardware_concurrency());
   if (member.chunk > 0) {
     node.strategy.flow = {member.chunk, member.chunk};

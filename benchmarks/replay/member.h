@@ -23,6 +23,7 @@ struct Member {
   std::uint16_t port = 0;
   std::string token_file;
   std::string wire = "plain";
+  std::uint16_t lanes = 1;
   std::size_t chunk = 0;  // 0: what the link asks for
   int send_buffer = -1;   // likewise below 0
 };

@@ -388,6 +388,9 @@ Status Coordinator::OnDeclare(MemberId from, const wire::Declare& declare) {
     return OkStatus();
   }
   agreement->cluster.host_of_rank = HostOfRank();
+  // The first model's, because all models go through the same lanes.
+  if (!lanes_) lanes_ = options_.lanes > 0 ? options_.lanes : plan::LanesFor(agreement->cluster);
+  agreement->cluster.lanes = *lanes_;
   plan::PlanOptions planning = options_.planning;
   planning.products_agree = agreement->products_agree;
   Result<plan::Plan> plan = plan::ProvisionalPlan(agreement->layers, agreement->cluster, planning);

@@ -13,6 +13,7 @@
 #include "poseidon/coordinator/membership.h"
 #include "poseidon/coordinator/progress.h"
 #include "poseidon/plan/hosts.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/plan/planner.h"
 #include "poseidon/wire/messages.h"
 
@@ -39,6 +40,7 @@ struct CoordinatorOptions {
   MembershipOptions membership;
   plan::PlanOptions planning;
   plan::Levels levels = plan::Levels::kFlat;
+  std::uint16_t lanes = 0;  // of every member; 0: as many as the links need (plan::LanesFor)
   // The step from which the plan made of measurements holds; workers wait for it there.
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
   ProgressRule progress;
@@ -112,6 +114,7 @@ class Coordinator {
   MembershipState state_;
   std::optional<ProgressState> progress_;  // from the welcome on
   std::set<MemberId> probed_;  // members that know their links
+  std::optional<std::uint16_t> lanes_;  // of every member, once a model is agreed on
   std::map<ModelId, Model> models_;
   StatusCode verdict_code_ = StatusCode::kUnavailable;  // of a death; an ABORT brings its own
   TimerId timer_ = 0;

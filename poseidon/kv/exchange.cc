@@ -5,7 +5,8 @@
 
 namespace poseidon::kv {
 
-Exchange::Exchange(const sync::ExchangeEnvironment& env) : shards_(env.among.shards()), placement_(env.strategy.placement) {
+Exchange::Exchange(const sync::ExchangeEnvironment& env)
+    : shards_(env.among.shards()), placement_(env.strategy.placement), lane_(env.lane) {
   if (env.among.self_shard()) {
     server_.emplace(env.io, env.mesh, env.among, env.trace, env.strategy);
     server_->OnDiffering(env.fail);
@@ -14,10 +15,14 @@ Exchange::Exchange(const sync::ExchangeEnvironment& env) : shards_(env.among.sha
 }
 
 void Exchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
-  const auto slices = plan::AssignSlices(layers, shards_, placement_);
+  const std::vector<std::uint16_t> lane_of_layer = plan::DealToLanes(layers, lane_.lanes, divides_over());
+  const auto slices = plan::SlicesOfLane(plan::AssignSlices(layers, shards_, placement_), lane_of_layer, lane_);
   if (server_) server_->Declare(model, layers, slices);
   if (client_) client_->Declare(model, slices);
 }
+
+// A tensor that is placed whole has one owner, which sums it when all of it is there: it is one lane's.
+std::uint16_t Exchange::divides_over() const { return placement_ == plan::Placement::kEven ? shards_ : 0; }
 
 void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
   if (server_) server_->UsePlan(model, plan);

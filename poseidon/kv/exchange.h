@@ -23,6 +23,7 @@ class Exchange final : public sync::Exchange {
   void UsePlan(ModelId model, const plan::Plan& plan) override;
   void Start(const Key& key, sync::SyncRequest request) override;
   bool takes_parts() const override { return true; }
+  std::uint16_t divides_over() const override;
   void Arrived(const Key& key, std::uint64_t elements) override;
   messaging::FrameSink* SinkOf(wire::FrameType type) override;
   void AddWaits(std::vector<wire::Wait>* waits) const override;
@@ -33,6 +34,7 @@ class Exchange final : public sync::Exchange {
  private:
   const std::uint16_t shards_;
   const plan::Placement placement_;
+  const plan::LaneShare lane_;
   std::optional<Server> server_;
   std::optional<Client> client_;
 };

@@ -13,13 +13,6 @@ constexpr std::size_t kMaxIntroduction = 64 * 1024;
 
 std::size_t IndexOf(wire::FrameType type) { return static_cast<std::size_t>(type); }
 
-void Accumulate(transport::ConnectionCounters& sum, const transport::ConnectionCounters& one) {
-  sum.bytes_read += one.bytes_read;
-  sum.bytes_written += one.bytes_written;
-  sum.wire_bytes_in += one.wire_bytes_in;
-  sum.wire_bytes_out += one.wire_bytes_out;
-}
-
 }  // namespace
 
 Mesh::Mesh(Executor& executor, MeshOptions options, MeshObserver& observer)
@@ -162,8 +155,8 @@ std::vector<MemberId> Mesh::peers() const {
 transport::ConnectionCounters Mesh::wire_counters() const {
   POSEIDON_ASSERT_ON(executor_);
   transport::ConnectionCounters sum = closed_counters_;
-  for (const auto& [peer, channel] : channels_) Accumulate(sum, channel->counters());
-  for (const auto& stranger : strangers_) Accumulate(sum, stranger.channel->counters());
+  for (const auto& [peer, channel] : channels_) sum += channel->counters();
+  for (const auto& stranger : strangers_) sum += stranger.channel->counters();
   return sum;
 }
 
@@ -295,7 +288,7 @@ void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begi
 
 void Mesh::OnClosed(Channel& channel, const Status& reason) {
   // wire_counters() promises the sum over closed connections too, and the channel ends here.
-  Accumulate(closed_counters_, channel.counters());
+  closed_counters_ += channel.counters();
   control_.erase(&channel);
   const MemberId* known = PeerOf(channel);
   if (known == nullptr) {

@@ -2,6 +2,7 @@
 #ifndef POSEIDON_MESSAGING_TRAFFIC_H_
 #define POSEIDON_MESSAGING_TRAFFIC_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -50,6 +51,19 @@ class Traffic {
     Add(CellOf(header).received, header);
     CountWork(header);
   }
+  // Of members' lanes together.
+  Traffic& operator+=(const Traffic& other) {
+    work_ += other.work_;
+    control_ += other.control_;
+    collectives_ += other.collectives_;
+    for (const auto& [key, cells] : other.layers_) {
+      std::vector<TrafficCell>& sums = layers_[key];
+      sums.resize(std::max(sums.size(), cells.size()));
+      for (std::size_t i = 0; i < cells.size(); ++i) sums[i] += cells[i];
+    }
+    return *this;
+  }
+
   // Frames of gradients, factors, sums and shared memory, in both directions: while work goes on, it grows.
   std::uint64_t work() const { return work_; }
 

@@ -23,11 +23,12 @@ struct ClusterSpec {
   double latency = 0;        // seconds one way
   double rebuild_flops = 0;  // FLOP per second of the product that rebuilds a gradient from factors
   // CPU seconds that one byte costs its sender and its receiver together, the sum included: about
-  // 0.6e-9, encrypted 1.0e-9 to 1.2e-9. 0 where an accelerator computes.
+  // 0.6e-9, encrypted 1.5e-9. 0 where an accelerator computes.
   double cpu_seconds_per_wire_byte = 0;
   double cores_per_worker = 1;  // less than 1 where workers outnumber cores
   std::uint32_t compute_threads =
       1;  // cores beyond these serve the network without slowing compute
+  std::uint16_t lanes = 1;  // of every member (plan/lanes.h)
 
   // How many take part in the network's schemes: hosts where workers combine first, else workers.
   std::uint32_t contributors() const {

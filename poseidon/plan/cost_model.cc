@@ -289,8 +289,10 @@ StepPrediction StepModel::Bound(std::span<const Scheme> schemes, const Speeds& s
     const double computing = std::min<double>(cluster_.compute_threads, cluster_.cores_per_worker);
     const double busy =
         (prediction.compute * computing + prediction.network_cpu) / cluster_.cores_per_worker;
-    prediction.step = std::max(prediction.step, busy);
-    prediction.wait_free = std::max(prediction.wait_free, busy);
+    // However many cores are idle, a lane serves the network with one thread.
+    const double serving = prediction.network_cpu / cluster_.lanes;
+    prediction.step = std::max({prediction.step, busy, serving});
+    prediction.wait_free = std::max({prediction.wait_free, busy, serving});
   }
   return prediction;
 }

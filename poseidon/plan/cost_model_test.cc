@@ -350,7 +350,9 @@ TEST(StepModel, CoresDoNoMoreThanTheirTime) {
   // 4 MB each way and 1 us per byte: 4 core seconds, on the core that computes for 3.
   EXPECT_DOUBLE_EQ(predict().network_cpu, 4);
   EXPECT_DOUBLE_EQ(predict().step, 7);
-  cluster.cores_per_worker = 2;  // one to spare
+  cluster.cores_per_worker = 2;  // one to spare, which one lane's thread keeps busy for all of the 4
+  EXPECT_DOUBLE_EQ(predict().step, 4);
+  cluster.lanes = 2;
   EXPECT_DOUBLE_EQ(predict().step, 3.5);
   cluster.cores_per_worker = 4;
   EXPECT_DOUBLE_EQ(predict().step, 3);

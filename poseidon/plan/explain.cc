@@ -171,6 +171,7 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
             std::to_string(plan.cluster.contributors()) + " hosts; a host sends " +
             BytesText(plan.bytes_sent) + " per step";
   }
+  if (plan.cluster.lanes > 1) text += " through " + std::to_string(plan.cluster.lanes) + " lanes";
   // A forced scheme may send more than slices would; then nothing is saved.
   if (plan.dense_bytes_sent > plan.bytes_sent) {
     const double saved =

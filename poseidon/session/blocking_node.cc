@@ -22,6 +22,7 @@ Status BlockingNode::Open(UniqueFunction<void(const transport::Address&)> listen
                                       .completions = runtime_->completions(),
                                       .context = runtime_->context(),
                                       .log = options_.log != nullptr ? *options_.log : static_cast<LogSink&>(null_log_),
+                                      .lane = [this](std::uint16_t number) { return runtime_->lane(number); },
                                       .engine = options_.engine,
                                       .trace = options_.trace,
                                       .device = device_.get(),
@@ -69,6 +70,17 @@ BlockingNode::~BlockingNode() {
     told.get_future().wait();
   }
   runtime_.reset();
+}
+
+LaneTotals BlockingNode::Totals() {
+  LaneTotals totals;
+  std::vector<std::future<LaneTotals>> others;
+  RunOnIo([&] {
+    totals = node_->OwnTotals();
+    others = node_->AskLanes();
+  });
+  for (std::future<LaneTotals>& other : others) totals += other.get();
+  return totals;
 }
 
 std::future<Status> BlockingNode::Begin(UniqueFunction<void(Node&, Completion)> start) {

@@ -57,6 +57,8 @@ class BlockingNode {
   // The same, and returns when it has run.
   template <typename F>
   void Run(F f);
+  // What all lanes have moved and allocated. Any thread: blocks until the lanes have answered, which wait for nobody.
+  LaneTotals Totals();
   // Calls `start(node, completion)` on the I/O executor; the future is the completion's status.
   std::future<Status> Begin(UniqueFunction<void(Node&, Completion)> start);
   // The same, and blocks until it completes.

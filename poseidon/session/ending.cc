@@ -75,11 +75,17 @@ void Ending::Vanish() {
 void Ending::Finish() {
   // Closed before anything completes: until then frames may still read and write the memory that was lent.
   member_.mesh.CloseAll(member_.failure);
+  hooks_.close(ended_well_, alive_.Guard([this] { OnClosed(); }));
+}
+
+void Ending::OnClosed() {
   hooks_.abandon();
   member_.PostDone(left_, Outcome());
   // A product under way still writes a gradient. After it, and after the completion that its end posts,
   // nothing is in flight any more.
-  auto over = alive_.Guard([this] { TellOver(); });
+  auto over = alive_.Guard([this] {
+    hooks_.settle(alive_.Guard([this, &io = member_.env.io] { io.Post(alive_.Guard([this] { TellOver(); })); }));
+  });
   member_.env.compute.Post([over = std::move(over), &io = member_.env.io]() mutable {
     io.Post([over = std::move(over), &io]() mutable { io.Post(std::move(over)); });
   });

@@ -28,6 +28,10 @@ class Ending {
     UniqueFunction<void(const Status&)> on_failure;
     // Called when the job ends: the other rooms stop waiting.
     std::function<void()> stop;
+    // Closes the connections of the other lanes, at an orderly end or not, then calls what it is given.
+    std::function<void(bool orderly, Task)> close;
+    // Calls what it is given once what the other lanes had to do has run, and what that has posted to them.
+    std::function<void(Task)> settle;
     // Called after every connection has closed: fails what the other rooms have outstanding, with Member::failure.
     std::function<void()> abandon;
   };
@@ -50,6 +54,7 @@ class Ending {
 
  private:
   void Finish();
+  void OnClosed();
   void TellOver();
   Status Outcome() const { return ended_well_ ? OkStatus() : member_.failure; }
 

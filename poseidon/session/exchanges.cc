@@ -12,14 +12,23 @@
 
 namespace poseidon::session {
 
-sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, local::HostLevel* level, device::Device* device) {
-  std::unique_ptr<sync::Exchange> schemes[] = {
-      std::make_unique<kv::Exchange>(env),
-      std::make_unique<sfb::Exchange>(env),
-      std::make_unique<fsc::Exchange>(env),
-  };
+std::vector<std::unique_ptr<sync::Exchange>> MakeBareExchanges(const sync::ExchangeEnvironment& env) {
+  std::vector<std::unique_ptr<sync::Exchange>> exchanges;
+  exchanges.push_back(std::make_unique<kv::Exchange>(env));
+  exchanges.push_back(std::make_unique<sfb::Exchange>(env));
+  exchanges.push_back(std::make_unique<fsc::Exchange>(env));
+  return exchanges;
+}
+
+sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, const Lanes& lanes, local::HostLevel* level,
+                              device::Device* device) {
   sync::Exchanges exchanges;
+  std::vector<std::unique_ptr<sync::Exchange>> schemes = MakeBareExchanges(env);
   for (std::unique_ptr<sync::Exchange>& exchange : schemes) {
+    if (lanes.count() > 1) {
+      std::vector<sync::LanedExchange::Other> others = lanes.ExchangesOf(exchange->scheme());
+      exchange = std::make_unique<sync::LanedExchange>(env.io, std::move(exchange), std::move(others));
+    }
     // Staging is outermost: what combines the workers of a host copies gradients and needs them in the host's memory.
     if (level != nullptr) exchange = std::make_unique<local::HostExchange>(*level, std::move(exchange));
     if (device != nullptr && !device->host_accessible()) {

@@ -16,7 +16,7 @@ constexpr Duration kSettle = std::chrono::milliseconds(50);
 // loss, says nothing of that: only a second one after it ends the growth.
 constexpr std::size_t kRounds = 4;
 constexpr int kSettled = 2;
-constexpr std::size_t kMostRounds = 24;
+constexpr std::size_t kMostProbeRounds = 24;
 constexpr double kFaster = 1.05;
 
 }  // namespace
@@ -96,7 +96,7 @@ void LinkProbe::OnReport(MemberId from, const wire::ProbeReport& report) {
   fastest_ = std::max(fastest_, report.bytes_per_second);
   const bool settled = rates_.size() >= kRounds && not_faster_ >= kSettled;
   // A link that seems to get faster without end is taken as it is, because all members wait for the probe.
-  if (!settled && rates_.size() < kMostRounds) {
+  if (!settled && rates_.size() < kMostProbeRounds) {
     result_.bytes_per_second = fastest_;
     found_(result_);
     return SendBytes();

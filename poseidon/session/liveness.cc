@@ -10,10 +10,12 @@
 
 namespace poseidon::session {
 
-Liveness::Liveness(Member& member, Ending& ending, std::function<void(std::vector<wire::Wait>*)> add_waits)
+Liveness::Liveness(Member& member, Ending& ending, std::function<void(std::vector<wire::Wait>*)> add_waits,
+                   std::function<std::uint64_t()> work)
     : member_(member),
       ending_(ending),
       add_waits_(std::move(add_waits)),
+      work_of_lanes_(std::move(work)),
       progress_watch_(member.options.progress.stuck_after, member.options.liveness.own_absence()) {}
 
 Liveness::~Liveness() {
@@ -66,7 +68,7 @@ void Liveness::ReportProgress() {
   const auto used = member_.env.processor_time ? std::optional(member_.env.processor_time()) : std::nullopt;
   // Looked at with every beat, also while all is well: a longer gap between two looks means that this member itself was
   // suspended. Calls count as work too: a program that goes on calling has not stopped.
-  progress_watch_.Look({member_.env.io.now(), member_.mesh.traffic().work() + calls_, used});
+  progress_watch_.Look({member_.env.io.now(), member_.mesh.traffic().work() + work_of_lanes_() + calls_, used});
   const bool quiet = progress_watch_.quiet() > Duration{0};
   if (quiet && member_.env.children_processor_time) progress_watch_.LookAtChildren(member_.env.children_processor_time());
   if (progress_watch_.quiet() < member_.options.progress.report_after()) return;
@@ -86,9 +88,7 @@ void Liveness::ReportProgress() {
 }
 
 ByteBuffer Liveness::LastWords(MemberId peer, const Status& reason) const {
-  return wire::Encode(wire::Abort{
-      member_.mesh.generation(), peer.value(), false, static_cast<std::uint8_t>(reason.code()),
-      coordinator::DescribeLoss(member_.NameOf(peer.value()), member_.NameOf(member_.self.value()), reason)});
+  return WordsOfLoss(member_.mesh.generation(), member_.roster, member_.self, peer, reason);
 }
 
 void Liveness::OnPeerClosed(MemberId peer, const Status& reason) {

@@ -24,7 +24,9 @@ namespace poseidon::session {
 class Liveness {
  public:
   // `add_waits` adds the contributions and results that this member waits for, with the members that owe them.
-  Liveness(Member& member, Ending& ending, std::function<void(std::vector<wire::Wait>*)> add_waits);
+  // `work` returns how many frames of layers the lanes beside lane 0 have moved (Lanes::work).
+  Liveness(Member& member, Ending& ending, std::function<void(std::vector<wire::Wait>*)> add_waits,
+           std::function<std::uint64_t()> work);
   ~Liveness();
 
   // The roster is known: heartbeats begin.
@@ -50,6 +52,7 @@ class Liveness {
   Member& member_;
   Ending& ending_;
   const std::function<void(std::vector<wire::Wait>*)> add_waits_;
+  const std::function<std::uint64_t()> work_of_lanes_;
   std::optional<coordinator::EvidenceState> evidence_;  // not in rank 0's process
   TimerId beat_timer_ = 0;
   TimerId evidence_timer_ = 0;

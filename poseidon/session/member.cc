@@ -43,6 +43,13 @@ Status CheckRoster(const wire::Welcome& welcome, const NodeOptions& own) {
   return fits ? OkStatus() : DataLoss("sent a roster that is no job's, or one in which this member is another");
 }
 
+ByteBuffer WordsOfLoss(Generation generation, std::span<const wire::RosterEntry> roster, MemberId self, MemberId peer,
+                       const Status& reason) {
+  return wire::Encode(wire::Abort{
+      generation, peer.value(), false, static_cast<std::uint8_t>(reason.code()),
+      coordinator::DescribeLoss(NameOf(roster, peer.value()), NameOf(roster, self.value()), reason)});
+}
+
 Member::Member(const NodeEnvironment& environment, const NodeOptions& node_options, messaging::MeshObserver& observer,
                std::function<void(const wire::Message&)> on_message)
     : env(environment),

@@ -34,6 +34,10 @@ Status CheckRoster(const wire::Welcome& welcome, const NodeOptions& own);
 // "worker 2 on host b"; of no member, that it is unknown.
 std::string NameOf(std::span<const wire::RosterEntry> roster, std::int32_t member);
 
+// What a member says to a peer before it ends their connection for this reason: an ABORT that blames the peer.
+ByteBuffer WordsOfLoss(Generation generation, std::span<const wire::RosterEntry> roster, MemberId self, MemberId peer,
+                       const Status& reason);
+
 // The state that the rooms of a node share: who this member is, its peers, and the phase of the job. Each
 // field is written by one room: identity and roster by Formation, the failure by Ending.
 //

@@ -394,8 +394,8 @@ Result<Wish> Model::Agreed() {
 
 ModelStatistics Model::Collect() const {
   ModelStatistics statistics;
+  const messaging::Traffic traffic = node_.Totals().traffic;
   node_.Run([&](const Node& node) {
-    const messaging::Traffic& traffic = node.mesh().traffic();
     const schedule::Scheduler* const scheduler = node.scheduler(id_);
     if (scheduler == nullptr) return;
     for (std::uint32_t i = 0; i < specs_.size(); ++i) {

@@ -11,9 +11,15 @@
 
 namespace poseidon::session {
 
-Models::Models(Member& member, Ending& ending, Liveness& liveness, Formation& formation,
-               const sync::Exchanges& exchanges)
-    : member_(member), ending_(ending), liveness_(liveness), formation_(formation), exchanges_(exchanges) {}
+Models::Models(Member& member, Ending& ending, Liveness& liveness, Formation& formation, Lanes& lanes,
+               const sync::Exchanges& exchanges, std::function<void(std::uint16_t, std::function<void()>)> open)
+    : member_(member),
+      ending_(ending),
+      liveness_(liveness),
+      formation_(formation),
+      lanes_(lanes),
+      exchanges_(exchanges),
+      open_(std::move(open)) {}
 
 void Models::Commit(ModelId model, std::vector<plan::LayerSpec> layers, DeviceTests by_device, PlanTaker done) {
   POSEIDON_ASSERT_ON(member_.env.io);
@@ -70,6 +76,7 @@ Status Models::OnAgreed(const wire::Agreed& agreed) {
   }
   Model& model = models_[agreed.model];
   if (!model.provisional_plan) {
+    if (lanes_.is_opening()) return DataLoss("a model was agreed on before the one before it was set up");
     // Workers that wait for the final plan at different steps would follow two plans in one step.
     if (member_.is_worker() && agreed.final_plan_step != member_.options.final_plan_step) {
       ending_.Abort(Status(StatusCode::kInvalidArgument,
@@ -82,6 +89,7 @@ Status Models::OnAgreed(const wire::Agreed& agreed) {
     SetUpModel(model, agreed);
     return OkStatus();
   }
+  if (!model.set_up) return DataLoss("the final plan came before its model was set up");
   if (agreed.plan.layers.size() != model.provisional_plan->layers.size()) {
     return DataLoss("the final plan is not of the layers that were agreed on");
   }
@@ -105,22 +113,43 @@ void Models::SetUpModel(Model& model, const wire::Agreed& agreed) {
   if (level_ != nullptr) {
     if (const Status shared = level_->Declare(agreed.model, agreed.layers); !shared.ok()) return CannotShare(shared);
   }
+  if (lanes_.is_open()) return DeclareLayers(model, agreed);
+  open_(agreed.plan.cluster.lanes, alive_.Guard([this, &model, agreed] { DeclareLayers(model, agreed); }));
+}
+
+void Models::DeclareLayers(Model& model, const wire::Agreed& agreed) {
+  if (agreed.plan.cluster.lanes != lanes_.count()) {
+    return ending_.Abort(Status(StatusCode::kInternal, "the plan is for other lanes than those that are open",
+                                StatusScope::kJob));
+  }
+  if (lanes_.count() > 1 && !member_.options.strategy.flow_is_fixed) {
+    const messaging::Flow flow = messaging::FlowFor(SpeedOf(formation_.link()), connections());
+    member_.mesh.SetFlow(flow);
+    lanes_.SetFlow(flow);
+  }
   exchanges_.Declare(agreed.model, agreed.layers);
+  exchanges_.UsePlan(agreed.model, agreed.plan);
+  lanes_.Collect(alive_.Guard([this, &model, agreed](const LaneTotals& others) {
+    if (member_.phase != Phase::kEnded) FinishSetUp(model, agreed, exchanges_.declared_bytes() + others.declared_bytes);
+  }));
+}
+
+// Last: when all have answered, frames of the first step come, for which everything has to be in place in every lane.
+void Models::FinishSetUp(Model& model, const wire::Agreed& agreed, std::uint64_t declared_bytes) {
+  model.set_up = true;
   if (member_.is_worker()) {
     model.scheduler =
         std::make_unique<schedule::Scheduler>(member_.env.io, member_.env.completions, exchanges_, agreed.model,
                                               agreed.layers.size(), member_.options.strategy);
-  } else if (!CheckMemory()) {
+    model.scheduler->UsePlan(agreed.plan);
+  } else if (!CheckMemory(declared_bytes)) {
     return;
   }
-  // Last: when all have answered, frames of the first step come, for which everything has to be in place.
-  FollowPlan(agreed.model, agreed.plan);
   AnswerDeclared(agreed.model);
 }
 
 // A dedicated server says what it needs, and ends a job that needs more than it may take.
-bool Models::CheckMemory() {
-  const std::uint64_t needed = exchanges_.declared_bytes();
+bool Models::CheckMemory(std::uint64_t needed) {
   const std::string amount = std::to_string((needed + (1u << 20) - 1) >> 20) + " MiB";
   member_.env.log.Log(LogLevel::kNotice, member_.NameOf(member_.self.value()) + " needs " + amount + " for its shard");
   if (member_.options.memory_limit_bytes == 0 || needed <= member_.options.memory_limit_bytes) return true;
@@ -131,23 +160,27 @@ bool Models::CheckMemory() {
   return false;
 }
 
+// Over which this member's link is divided.
+std::size_t Models::connections() const { return member_.layer_peers() * lanes_.count(); }
+
 // While the backward pass ends, what is committed to the network is in the way of the layers that
 // the next forward pass needs first. Which these are depends on this member's link, not on the plan
 // alone. The comparison systems' orders let nothing overtake in time.
 void Models::CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed) {
   const sync::Strategy& strategy = member_.options.strategy;
   if (strategy.order != messaging::Order::kNextForward || strategy.flow_is_fixed) return;
-  if (formation_.link().bytes_per_second <= 0 || member_.layer_peers() == 0) return;
-  const messaging::Flow usual = messaging::FlowFor(SpeedOf(formation_.link()), member_.layer_peers());
-  const messaging::Flow urgent = messaging::UrgentFlowFor(SpeedOf(formation_.link()), member_.layer_peers());
+  if (formation_.link().bytes_per_second <= 0 || connections() == 0) return;
+  const messaging::Flow usual = messaging::FlowFor(SpeedOf(formation_.link()), connections());
+  const messaging::Flow urgent = messaging::UrgentFlowFor(SpeedOf(formation_.link()), connections());
   // A contribution waits for what its sender has committed, and its result for what the owner has.
-  const double waits = 2 * messaging::DrainSeconds(usual, SpeedOf(formation_.link()), member_.layer_peers());
+  const double waits = 2 * messaging::DrainSeconds(usual, SpeedOf(formation_.link()), connections());
   model.scheduler->WatchLast(
       plan::LastOfBackward(agreed.layers, agreed.plan, waits), [this, &model, usual, urgent](bool ends) {
         model.backward_ends = ends;
         // The connections are shared by all models.
         const bool any = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
         member_.mesh.SetFlow(any ? urgent : usual);
+        lanes_.SetFlow(any ? urgent : usual);
       });
 }
 

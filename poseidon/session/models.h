@@ -2,6 +2,7 @@
 #ifndef POSEIDON_SESSION_MODELS_H_
 #define POSEIDON_SESSION_MODELS_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "poseidon/session/declaration.h"
 #include "poseidon/session/ending.h"
 #include "poseidon/session/formation.h"
+#include "poseidon/session/lanes.h"
 #include "poseidon/session/liveness.h"
 #include "poseidon/session/member.h"
 #include "poseidon/sync/exchanges.h"
@@ -29,7 +31,9 @@ class Models {
  public:
   using PlanTaker = UniqueFunction<void(Result<plan::Plan>)>;
 
-  Models(Member& member, Ending& ending, Liveness& liveness, Formation& formation, const sync::Exchanges& exchanges);
+  // `open` opens so many lanes and makes the exchanges of layers, then calls what it is given.
+  Models(Member& member, Ending& ending, Liveness& liveness, Formation& formation, Lanes& lanes,
+         const sync::Exchanges& exchanges, std::function<void(std::uint16_t, std::function<void()>)> open);
 
   // Where workers combine on their hosts first; not null. It outlives this.
   void UseHostLevel(local::HostLevel* level) { level_ = level; }
@@ -63,6 +67,7 @@ class Models {
     std::unique_ptr<schedule::Scheduler> scheduler;  // of workers
     std::optional<plan::Plan> provisional_plan;
     std::optional<plan::Plan> final_plan;
+    bool set_up = false;  // every lane has its layers
     bool backward_ends = false;  // little is to be committed for its sake
     PlanTaker committed;
     std::vector<PlanTaker> awaiting_plan;
@@ -70,7 +75,10 @@ class Models {
 
   void Declare(ModelId model, std::vector<plan::LayerSpec> layers, DeviceTests by_device);
   void SetUpModel(Model& model, const wire::Agreed& agreed);
-  bool CheckMemory();
+  void DeclareLayers(Model& model, const wire::Agreed& agreed);
+  void FinishSetUp(Model& model, const wire::Agreed& agreed, std::uint64_t declared_bytes);
+  bool CheckMemory(std::uint64_t needed);
+  std::size_t connections() const;
   void CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed);
   void FollowPlan(ModelId model, const plan::Plan& plan);
   void AnswerDeclared(ModelId model);
@@ -80,7 +88,9 @@ class Models {
   Ending& ending_;
   Liveness& liveness_;
   const Formation& formation_;
+  Lanes& lanes_;
   const sync::Exchanges& exchanges_;
+  const std::function<void(std::uint16_t, std::function<void()>)> open_;
   local::HostLevel* level_ = nullptr;
   std::map<ModelId, Model> models_;
   Alive alive_;

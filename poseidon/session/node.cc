@@ -18,13 +18,17 @@ Node::Node(const NodeEnvironment& environment, const NodeOptions& options,
               [this](const wire::Message& message) { static_cast<void>(OnMessage(member_.self, message)); }),
       ending_(member_, {.on_failure = std::move(on_failure),
                         .stop = [this] { formation_.Stop(); },
+                        .close = [this](bool orderly, Task then) { lanes_.Close(member_.failure, orderly, std::move(then)); },
+                        .settle = [this](Task then) { SettleLanes(std::move(then)); },
                         .abandon = [this] { Abandon(); }}),
-      liveness_(member_, ending_, [this](std::vector<wire::Wait>* waits) { AddWaits(waits); }),
-      formation_(member_, ending_, liveness_, [this] { MakeExchanges(); }),
+      liveness_(member_, ending_, [this](std::vector<wire::Wait>* waits) { AddWaits(waits); }, [this] { return lanes_.work(); }),
+      formation_(member_, ending_, liveness_, [this] { OnRoster(); }),
+      lanes_(member_, ending_, liveness_, [this](MemberId from, const ByteBuffer& message) { OnLaneMessage(from, message); }),
       router_([this](const wire::FrameHeader& header) {
         return header.model == wire::kCollectiveModel ? collectives_->SinkOf(header.type) : exchanges_.SinkOf(header);
       }),
-      models_(member_, ending_, liveness_, formation_, exchanges_) {}
+      models_(member_, ending_, liveness_, formation_, lanes_, exchanges_,
+              [this](std::uint16_t lanes, std::function<void()> open) { OpenLanes(lanes, std::move(open)); }) {}
 
 Status Node::Listen() {
   POSEIDON_ASSERT_ON(member_.env.io);
@@ -49,31 +53,39 @@ void Node::MakeCoordinator() {
   options.planning = given.planning;
   options.progress = given.progress;
   options.levels = given.levels;
+  options.lanes = given.lanes;
   options.final_plan_step = given.final_plan_step;
   coordinator_ = std::make_unique<coordinator::Coordinator>(member_.env.io, *this, member_.env.log, options);
   member_.coordinator = coordinator_.get();
 }
 
 // Layers are exchanged among workers, or among hosts by their leaders; one-off keys always among workers.
-void Node::MakeExchanges() {
+void Node::OnRoster() {
   // First, because the exchanges of layers are wrapped in it. A dedicated server combines with nobody.
   if (member_.levelled() && is_worker()) MakeHostLevel();
-  const sync::Topology flat = member_.Flat();
-  const auto fail = [this](const Status& why) { Abort(JobFailure(why)); };
-  collectives_.emplace(member_.env.io, member_.mesh, flat, member_.options.strategy, fail);
-  exchanges_ = session::MakeExchanges({.io = member_.env.io,
-                                       .compute = member_.env.compute,
-                                       .mesh = member_.mesh,
-                                       .among = member_.Among(),
-                                       .flat = flat,
-                                       .engine = member_.env.engine,
-                                       .trace = member_.env.trace,
-                                       .strategy = member_.options.strategy,
-                                       .fail = fail},
-                                      host_level_.get(), member_.env.device);
+  collectives_.emplace(member_.env.io, member_.mesh, member_.Flat(), member_.options.strategy,
+                       [this](const Status& why) { Abort(JobFailure(why)); });
   for (const wire::FrameType type : {wire::FrameType::kPush, wire::FrameType::kResult, wire::FrameType::kFactor}) {
     member_.mesh.Route(type, router_);
   }
+}
+
+// No frame of a layer comes before every member has set up its layers, hence its lanes.
+void Node::OpenLanes(std::uint16_t lanes, std::function<void()> open) {
+  const sync::ExchangeEnvironment env{.io = member_.env.io,
+                                      .compute = member_.env.compute,
+                                      .mesh = member_.mesh,
+                                      .among = member_.Among(),
+                                      .flat = member_.Flat(),
+                                      .engine = member_.env.engine,
+                                      .trace = member_.env.trace,
+                                      .strategy = member_.options.strategy,
+                                      .lane = {.lane = 0, .lanes = lanes},
+                                      .fail = [this](const Status& why) { Abort(JobFailure(why)); }};
+  lanes_.Open(lanes, env, [this, env, open = std::move(open)] {
+    exchanges_ = MakeExchanges(env, lanes_, host_level_.get(), member_.env.device);
+    open();
+  });
 }
 
 void Node::MakeHostLevel() {
@@ -119,6 +131,10 @@ Status Node::OnMessage(MemberId from, const wire::Message& message) {
           [&](const wire::Abort& m) { return liveness_.OnAbort(from, m); },
           [&](const wire::Suspect& m) { return OnSuspect(from, m); },
           [&](const wire::Segment& m) { return models_.OnSegment(from, m); },
+          [&](const wire::LaneAddress& m) {
+            lanes_.OnAddress(from, m);
+            return OkStatus();
+          },
           [&](const wire::Echo& m) {
             formation_.OnEcho(from, m);
             return OkStatus();
@@ -154,6 +170,11 @@ Status Node::OnSuspect(MemberId from, const wire::Suspect& suspect) {
   if (suspect.lost) return DataLoss("only the coordinator gets reports of lost members");
   liveness_.Weigh(coordinator::PeerSuspected{from, suspect.about, suspect.heard_again});
   return OkStatus();
+}
+
+// A peer says nothing on its lanes but why it ends their connection.
+void Node::OnLaneMessage(MemberId from, const ByteBuffer& message) {
+  if (const Status status = OnControl(from, message); !status.ok()) liveness_.OnPeerClosed(from, status);
 }
 
 Status Node::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger, ConstBytes message) {
@@ -223,10 +244,22 @@ void Node::StepSum(ModelId model, Step step, TensorView view, Completion done) {
 
 // ---- observation
 
-std::uint64_t Node::allocated_bytes() const {
+LaneTotals Node::OwnTotals() const {
   POSEIDON_ASSERT_ON(member_.env.io);
-  return exchanges_.allocated_bytes() + (collectives_ ? collectives_->allocated_bytes() : 0) +
-         (host_level_ ? host_level_->allocated_bytes() : 0);
+  LaneTotals own{.traffic = member_.mesh.traffic(),
+                 .wire = member_.mesh.wire_counters(),
+                 .allocated_bytes = exchanges_.allocated_bytes(),
+                 .declared_bytes = exchanges_.declared_bytes()};
+  if (collectives_) own.allocated_bytes += collectives_->allocated_bytes();
+  if (host_level_) own.allocated_bytes += host_level_->allocated_bytes();
+  return own;
+}
+
+void Node::Collect(UniqueFunction<void(const LaneTotals&)> done) {
+  lanes_.Collect([own = OwnTotals(), done = std::move(done)](const LaneTotals& others) mutable {
+    own += others;
+    done(own);
+  });
 }
 
 std::uint64_t Node::local_bytes(ModelId model, LayerId layer) const {
@@ -254,6 +287,13 @@ void Node::Leave(Completion done) {
 void Node::OnAllDone() {
   liveness_.Weigh(coordinator::FinishHeard{});
   ending_.End(OkStatus());
+}
+
+// What runs in a lane posts there at most once more (a completion is never called within the call that leads to it).
+void Node::SettleLanes(Task then) {
+  lanes_.Collect(alive_.Guard([this, then = std::move(then)](const LaneTotals&) mutable {
+    lanes_.Collect([then = std::move(then)](const LaneTotals&) { then(); });
+  }));
 }
 
 void Node::Abandon() {

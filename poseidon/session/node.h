@@ -3,6 +3,7 @@
 #define POSEIDON_SESSION_NODE_H_
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "poseidon/session/collectives.h"
 #include "poseidon/session/ending.h"
 #include "poseidon/session/formation.h"
+#include "poseidon/session/lanes.h"
 #include "poseidon/session/liveness.h"
 #include "poseidon/session/member.h"
 #include "poseidon/session/models.h"
@@ -96,8 +98,12 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   schedule::Scheduler* scheduler(ModelId model) const { return models_.scheduler(model); }
   // Bytes that this worker wrote to its host's shared memory or read from it; 0 where it shares none.
   std::uint64_t local_bytes(ModelId model, LayerId layer) const;
-  // Bytes that the core has allocated for landing places and sums.
-  std::uint64_t allocated_bytes() const;
+  // What lane 0 has moved, and the bytes that the core has allocated there for landing places and sums.
+  LaneTotals OwnTotals() const;
+  // The same of the other lanes, when they answer: not to be waited for on `io` of a simulation.
+  std::vector<std::future<LaneTotals>> AskLanes() const { return lanes_.Ask(); }
+  // Calls `done` on `io` with the sums of all lanes.
+  void Collect(UniqueFunction<void(const LaneTotals&)> done);
   const LinkMeasurement& link() const { return formation_.link(); }
 
  private:
@@ -118,7 +124,10 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
 
   void MakeCoordinator();
   void MakeHostLevel();
-  void MakeExchanges();
+  void OnRoster();
+  void OpenLanes(std::uint16_t lanes, std::function<void()> open);
+  void OnLaneMessage(MemberId from, const ByteBuffer& message);
+  void SettleLanes(Task then);
   Status OnMessage(MemberId from, const wire::Message& message);
   Status OnSuspect(MemberId from, const wire::Suspect& suspect);
   void OnAllReached(const wire::AllReached& reached);
@@ -135,7 +144,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   std::unique_ptr<coordinator::Coordinator> coordinator_;  // in rank 0's process
   // Where workers combine on their hosts first; it holds the memory that the rest works on.
   std::unique_ptr<local::HostLevel> host_level_;
-  sync::Exchanges exchanges_;               // of layers
+  Lanes lanes_;
+  sync::Exchanges exchanges_;               // of layers, through all lanes
   std::optional<Collectives> collectives_;  // of one-off keys, always among workers
   messaging::FrameRouter router_;           // to these two
   Models models_;

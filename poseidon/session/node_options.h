@@ -8,6 +8,7 @@
 
 #include "poseidon/base/executor.h"
 #include "poseidon/base/log.h"
+#include "poseidon/base/result.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/coordinator/membership.h"
 #include "poseidon/coordinator/progress.h"
@@ -41,6 +42,8 @@ struct NodeOptions {
   Duration join_timeout = coordinator::MembershipOptions{}.form_within;
   coordinator::LivenessRule liveness;
   coordinator::ProgressRule progress;  // the coordinator's counts; of the others, how idle they call themselves
+  // How many lanes every member has, where this one hosts the coordinator; 0: as many as the links need.
+  std::uint16_t lanes = 0;
   plan::PlanOptions planning;
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
   sync::Strategy strategy;
@@ -53,6 +56,12 @@ struct NodeOptions {
   double cpu_seconds_per_wire_byte = 0;
 };
 
+// What one lane of the network runs on (plan/lanes.h). `context` lives on `executor`.
+struct LaneServices {
+  Executor& executor;
+  transport::Context& context;
+};
+
 // The executors and services that a member uses. Everything outlives the node.
 struct NodeEnvironment {
   Executor& io;
@@ -60,6 +69,8 @@ struct NodeEnvironment {
   Executor& completions;  // where completions of pushes and collectives fire
   transport::Context& context;
   LogSink& log;
+  // Makes, when first asked on `io`, what lane `number` (never 0) runs on. Where it is empty, there is one lane.
+  std::function<Result<LaneServices>(std::uint16_t number)> lane = {};
   factors::ProductEngine* engine = nullptr;  // null: no layer uses factors
   TraceRecorder* trace = nullptr;
   // The device whose memory gradients and factors may be in; made on `io`. Null: the host.

@@ -121,14 +121,12 @@ Status Session::AwaitEnd() {
 
 Statistics Session::Collect() {
   Statistics statistics;
-  node_.Run([&](const Node& node) {
-    const messaging::Traffic& traffic = node.mesh().traffic();
-    statistics.control = traffic.control();
-    statistics.collectives = traffic.collectives();
-    statistics.wire = node.mesh().wire_counters();
-    statistics.allocated_bytes = node.allocated_bytes();
-    statistics.link = node.link();
-  });
+  const LaneTotals totals = node_.Totals();
+  statistics.control = totals.traffic.control();
+  statistics.collectives = totals.traffic.collectives();
+  statistics.wire = totals.wire;
+  statistics.allocated_bytes = totals.allocated_bytes;
+  node_.Run([&](const Node& node) { statistics.link = node.link(); });
   for (const std::unique_ptr<Model>& model : models_) {
     const ModelStatistics of_model = model->Collect();
     statistics.busy_seconds += of_model.busy_seconds;

@@ -12,7 +12,8 @@ namespace {
 // For the listener, event loops and files that are opened later.
 constexpr std::size_t kOwnDescriptors = 32;
 constexpr double kPlain = 0.6e-9;
-constexpr double kEncrypted = 1.1e-9;
+constexpr double kAuthenticated = 1.2e-9;
+constexpr double kEncrypted = 1.5e-9;
 
 }  // namespace
 
@@ -32,7 +33,16 @@ Result<std::unique_ptr<Session>> OpenTcpSession(transport::tcp::TcpOptions tcp, 
 }
 
 double CpuSecondsPerWireByte(transport::tcp::Security::Mode mode) {
-  return mode == transport::tcp::Security::Mode::kTls ? kEncrypted : kPlain;
+  using Mode = transport::tcp::Security::Mode;
+  switch (mode) {
+    case Mode::kTls:
+      return kEncrypted;
+    case Mode::kAuth:
+      return kAuthenticated;
+    case Mode::kPlain:
+      break;
+  }
+  return kPlain;
 }
 
 transport::tcp::Security::Mode ProtectionOf(std::optional<transport::tcp::Security::Mode> wanted, bool one_machine) {

@@ -13,6 +13,7 @@
 #include "poseidon/base/trace.h"
 #include "poseidon/messaging/frame_sink.h"
 #include "poseidon/messaging/mesh.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
 #include "poseidon/sync/contribution.h"
@@ -34,7 +35,7 @@ struct SyncRequest : Contribution {
   messaging::Priority priority = {};
   // Of a table, and of a layer whose product the device makes: where the mean lands instead of in `gradient`.
   factors::GatheredRows* gathered = nullptr;
-  Completion done = {};  // on the I/O executor, never within the call that took the request
+  Completion done = {};  // on the executor of the exchange, never within the call that took the request
 };
 
 // One way to exchange layers, as a row of plan/schemes.h describes it: how contributions travel and
@@ -45,7 +46,7 @@ struct SyncRequest : Contribution {
 // unweighted one; `done` fires exactly once, after the mean has landed and every frame that reads
 // the request's memory has left.
 //
-// Thread: the I/O executor.
+// Thread: the executor of its lane, which is the I/O executor for lane 0 (plan/lanes.h).
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -62,6 +63,9 @@ class Exchange {
   virtual void Start(const wire::Key& key, SyncRequest request) = 0;
   // Whether a request may come in parts.
   virtual bool takes_parts() const { return false; }
+  // Among how many shards a layer is divided of which every lane carries a part; 0: every layer goes whole through one lane
+  // (plan::DealToLanes).
+  virtual std::uint16_t divides_over() const { return 0; }
   // The first `elements` numbers of the request in parts that is under way have come, more than before. Its mean is whole
   // only once all have. Ignored where there is none: it may have failed meanwhile.
   virtual void Arrived(const wire::Key& /*key*/, std::uint64_t /*elements*/) {}
@@ -91,6 +95,7 @@ struct ExchangeEnvironment {
   factors::ProductEngine* engine = nullptr;  // null: no layer is sent as factors, but rows of tables
   TraceRecorder* trace = nullptr;
   Strategy strategy = {};
+  plan::LaneShare lane = {};  // of the lane whose executor and mesh these are
   // Ends the job. For failures that no request of this member can report.
   std::function<void(const Status&)> fail;
 };

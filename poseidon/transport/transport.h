@@ -36,6 +36,13 @@ struct ConnectionCounters {
   std::uint64_t bytes_written = 0;    // taken from the writer
   std::uint64_t wire_bytes_in = 0;    // the same with the transport's own framing (TLS records, hello)
   std::uint64_t wire_bytes_out = 0;
+  ConnectionCounters& operator+=(const ConnectionCounters& other) {
+    bytes_read += other.bytes_read;
+    bytes_written += other.bytes_written;
+    wire_bytes_in += other.wire_bytes_in;
+    wire_bytes_out += other.wire_bytes_out;
+    return *this;
+  }
 };
 
 using ReadCompletion = UniqueFunction<void(Status, std::size_t bytes)>;

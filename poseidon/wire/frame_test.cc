@@ -65,7 +65,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
   const std::string hex = ToHex(Encoded(Example()));
   EXPECT_EQ(hex.substr(0, 2 * kChecked),
             "5053"  // "PS"
-            "06"
+            "07"
             "05"        // version, type
             "03020100"  // length
             "07060504"  // generation
@@ -130,7 +130,7 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
   const std::string zero(1, '\0');
   for (const Forgery& forgery : {
            Forgery{0, "XX", "magic"},
-           Forgery{2, "\x01", "version 1, expected 6"},
+           Forgery{2, "\x01", "version 1, expected 7"},
            Forgery{3, zero, "unknown type 0"},
            Forgery{3, "\x08", "unknown type 8"},
            Forgery{3, "\xff", "unknown type 255"},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "poseidon/base/byte_codec.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/wire/plan_codec.h"
 
 namespace poseidon::wire {
@@ -81,11 +82,24 @@ void Put(ByteWriter& w, const Hello& m) {
   w.U32(m.generation.value());
   w.U16(m.from.value());
   w.U16(m.to.value());
+  w.U16(m.lane);
 }
 void Take(ByteReader& r, Hello& m) {
   m.generation = Generation(r.U32());
   m.from = MemberId(r.U16());
   m.to = MemberId(r.U16());
+  m.lane = r.U16();
+  if (m.lane >= plan::kMaxLanes) r.Fail();
+}
+
+void Put(ByteWriter& w, const LaneAddress& m) {
+  w.U16(m.lane);
+  w.U16(m.port);
+}
+void Take(ByteReader& r, LaneAddress& m) {
+  m.lane = r.U16();
+  m.port = r.U16();
+  if (m.lane < 1 || m.lane >= plan::kMaxLanes) r.Fail();
 }
 
 ModelId TakeModel(ByteReader& r) {

@@ -66,7 +66,15 @@ struct Hello {
   Generation generation;
   MemberId from;
   MemberId to;
+  std::uint16_t lane = 0;  // which of the sender's lanes it belongs to (plan/lanes.h)
   friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+// Member -> every member behind it in the roster: where one of its lanes listens, at the host of the roster.
+struct LaneAddress {
+  std::uint16_t lane = 0;  // never 0, whose address the roster has
+  std::uint16_t port = 0;
+  friend bool operator==(const LaneAddress&, const LaneAddress&) = default;
 };
 
 // Where all members wait for one another before the job goes on.
@@ -193,7 +201,7 @@ struct Progress {
 };
 
 using Message = std::variant<Join, Welcome, Refuse, Hello, Reached, AllReached, Declare, Agreed, Measured, Suspect,
-                             Abort, Echo, ProbeReport, Segment, Progress>;
+                             Abort, Echo, ProbeReport, Segment, Progress, LaneAddress>;
 
 ByteBuffer Encode(const Message& message);
 Result<Message> Decode(ConstBytes bytes);

@@ -51,7 +51,7 @@ std::vector<Message> OneOfEach() {
               {{MemberId(0), Role::kWorker, Rank(0), "a", "10.0.0.1", 1},
                {MemberId(1), Role::kServer, Rank(0), "b", "10.0.0.2", 65535}}},
       Refuse{"this job of 2 workers has all of them"},
-      Hello{Generation(7), MemberId(2), MemberId(1)},
+      Hello{Generation(7), MemberId(2), MemberId(1), 3},
       Reached{Stage::kDeclared, ModelId(1)},
       AllReached{Stage::kDone, {}},
       Declare{ModelId(0),
@@ -71,6 +71,7 @@ std::vector<Message> OneOfEach() {
       ProbeReport{1.25e8},
       Segment{ModelId(0), 4711, 12, 1ull << 40, 0x1234'5678'9abc'def0},
       Progress{2.5, 0.5, true, "evaluates", {{Wait::For::kFactors, ModelId(1), LayerId(3), Step(17), {MemberId(2)}}}},
+      LaneAddress{1, 4711},
   };
 }
 

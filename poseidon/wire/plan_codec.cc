@@ -4,6 +4,7 @@
 #include <string>
 
 #include "poseidon/base/byte_codec.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/plan/schemes.h"
 
 namespace poseidon::wire {
@@ -16,7 +17,7 @@ using plan::LayerPlan;
 using plan::LayerSpec;
 using plan::Plan;
 
-constexpr std::uint8_t kFormat = 3;
+constexpr std::uint8_t kFormat = 4;
 constexpr std::size_t kMaxReasonBytes = 16384;
 constexpr std::uint32_t kMaxRanks = 0xffff;
 
@@ -78,6 +79,7 @@ void PutCluster(ByteWriter& out, const ClusterSpec& cluster) {
   out.F64(cluster.cpu_seconds_per_wire_byte);
   out.F64(cluster.cores_per_worker);
   out.U32(cluster.compute_threads);
+  out.U16(cluster.lanes);
 }
 
 ClusterSpec GetCluster(ByteReader& in) {
@@ -100,6 +102,8 @@ ClusterSpec GetCluster(ByteReader& in) {
   cluster.cpu_seconds_per_wire_byte = in.Quantity();
   cluster.cores_per_worker = in.Quantity();
   cluster.compute_threads = in.U32();
+  cluster.lanes = in.U16();
+  if (cluster.lanes < 1 || cluster.lanes > plan::kMaxLanes) in.Fail();
   return cluster;
 }
 

@@ -70,6 +70,41 @@ TEST_P(CoreTest, AbsentRanksWeightsAndFreeRunningLayers) {
   }
 }
 
+// Through several lanes: layers that go through all of them and layers that go through one, whole or in parts, from a
+// device, and of workers that combine on their hosts.
+TEST_P(CoreTest, LanesBringTheSameBits) {
+  enum class Memory { kHost, kInParts, kDevice, kSharedByHosts };
+  for (const Memory memory : {Memory::kHost, Memory::kInParts, Memory::kDevice, Memory::kSharedByHosts}) {
+    for (const auto& [workers, servers] :
+         std::vector<std::pair<std::uint16_t, std::uint16_t>>{{1, 0}, {2, 0}, {3, 2}, {4, 0}}) {
+      SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(servers) + " servers, memory " +
+                   std::to_string(static_cast<int>(memory)));
+      JobOptions options = OddJob(workers, servers);
+      options.layers.push_back(Dense("large", 60'001));
+      options.layers.push_back(Dense("large f64", 30'011, DType::kF64));
+      options.layers = InForwardOrder(options.layers);
+      options.steps = 14;
+      options.lockstep = false;
+      options.node.lanes = static_cast<std::uint16_t>(2 + workers % 2);
+      options.node.planning = Forced({{"fc2", kFactorSchemes[workers % 2]}});
+      options.gradients.seed = workers;
+      options.in_parts = memory == Memory::kInParts;
+      options.on_device = memory == Memory::kDevice;
+      if (memory == Memory::kSharedByHosts) {
+        options.node.levels = plan::Levels::kHost;
+        options.machines.assign(workers, "a");
+        options.machines.back() = "b";
+      }
+      const std::unique_ptr<World> world = GetParam().make();
+      Job job(*world, options);
+      ASSERT_TRUE(job.Run());
+      job.ExpectAllWell();
+      EXPECT_EQ(job.outcome(MemberId(0)).provisional->cluster.lanes, options.node.lanes);
+      job.ExpectExactPayload();
+    }
+  }
+}
+
 // The same job on accelerators: a kernel makes each gradient after it was pushed, copies take time,
 // and memory of the device that is touched without a copy stops the program.
 TEST_P(CoreTest, GradientsOnADeviceComeOutTheSame) {
@@ -359,6 +394,7 @@ TEST_P(CoreTest, AKilledWorkerIsBlamedByAll) {
     JobOptions options = OddJob(4, 1);
     options.steps = 1'000'000;
     options.in_parts = victim % 2 == 1;
+    options.node.lanes = victim % 2 == 0 ? 2 : 1;
     const std::unique_ptr<World> world = GetParam().make();
     Job job(*world, options);
     job.Start();

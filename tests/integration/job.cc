@@ -58,6 +58,7 @@ class Job::Member {
                                    .completions = runtime.completions(),
                                    .context = runtime.context(),
                                    .log = log_,
+                                   .lane = [&runtime](std::uint16_t number) { return runtime.lane(number); },
                                    .engine = engine(),
                                    .device = device(),
                                    .front_end = strays() ? &front_end_ : nullptr,
@@ -101,12 +102,22 @@ class Job::Member {
         node_.reset();
         DropDevice();
       });
+      StopLanes();
       // Completions that the node's end posted may still run, and use the site.
       job_.world_.RunOn(home(), [] {});
       job_.world_.RunOn(io(), [] {});
       job_.world_.RunOn(home(), [] {});
     }
     site_.reset();
+  }
+  // Until the lanes, which the node leaves to their own executors, have ended there.
+  void StopLanes() {
+    for (std::uint16_t number = 1; number < job_.options_.node.lanes; ++number) {
+      Executor* executor = nullptr;
+      job_.world_.RunOn(io(), [&] { executor = &site_->runtime().lane(number)->executor; });
+      job_.world_.RunOn(*executor, [] {});
+      job_.world_.RunOn(io(), [] {});
+    }
   }
   void Abort(const Status& reason) {
     OnNode([this, reason] { node_->Abort(reason); });
@@ -244,19 +255,19 @@ class Job::Server final : public Member {
           node().AwaitEnd([this, done = std::move(done)](Status status) mutable {
             // The counters are read while the node still lives on its executor.
             OnNode([this, done = std::move(done), status]() mutable {
-              CountTraffic();
-              home().Post([done = std::move(done), status]() mutable { done(status); });
+              node().Collect([this, done = std::move(done), status](const session::LaneTotals& totals) mutable {
+                CountTraffic(totals);
+                home().Post([done = std::move(done), status]() mutable { done(status); });
+              });
             });
           });
         });
   }
-  void CountTraffic() {
-    outcome_.allocated_bytes = node().allocated_bytes();
+  void CountTraffic(const session::LaneTotals& totals) {
+    outcome_.allocated_bytes = totals.allocated_bytes;
     for (std::uint32_t i = 0; i < job_.options_.layers.size(); ++i) {
-      outcome_.gradients.push_back(
-          node().mesh().traffic().layer(ModelId(0), LayerId(i), false));
-      outcome_.factors.push_back(
-          node().mesh().traffic().layer(ModelId(0), LayerId(i), true));
+      outcome_.gradients.push_back(totals.traffic.layer(ModelId(0), LayerId(i), false));
+      outcome_.factors.push_back(totals.traffic.layer(ModelId(0), LayerId(i), true));
     }
   }
 };
@@ -600,21 +611,20 @@ class Job::Worker final : public Member {
   void Leave() {
     job_.leaving_.Add();
     OnNode([this] {
-      outcome_.allocated_bytes = node().allocated_bytes();
-      home().Post([this] {
-        Expect(
-            "leave", [this](Status status) { status.ok() ? Succeed() : Fail(status); },
-            [this](Completion done) {
-              // Everybody has everything, so that nothing is counted after this but the end.
-              const messaging::Traffic& traffic = node().mesh().traffic();
-              for (std::uint32_t i = 0; i < options().layers.size(); ++i) {
-                outcome_.gradients.push_back(traffic.layer(ModelId(0), LayerId(i), false));
-                outcome_.factors.push_back(traffic.layer(ModelId(0), LayerId(i), true));
-                outcome_.local_bytes.push_back(node().local_bytes(ModelId(0), LayerId(i)));
-              }
-              outcome_.collective_traffic = traffic.collectives();
-              node().Leave(std::move(done));
-            });
+      // Everybody has everything, so that nothing is counted after this but the end.
+      node().Collect([this](const session::LaneTotals& totals) {
+        outcome_.allocated_bytes = totals.allocated_bytes;
+        for (std::uint32_t i = 0; i < options().layers.size(); ++i) {
+          outcome_.gradients.push_back(totals.traffic.layer(ModelId(0), LayerId(i), false));
+          outcome_.factors.push_back(totals.traffic.layer(ModelId(0), LayerId(i), true));
+          outcome_.local_bytes.push_back(node().local_bytes(ModelId(0), LayerId(i)));
+        }
+        outcome_.collective_traffic = totals.traffic.collectives();
+        home().Post([this] {
+          Expect(
+              "leave", [this](Status status) { status.ok() ? Succeed() : Fail(status); },
+              [this](Completion done) { node().Leave(std::move(done)); });
+        });
       });
     });
   }

@@ -61,7 +61,9 @@ class VirtualSite final : public Site, private session::Runtime {
  public:
   VirtualSite(sim::Simulation& simulation, sim::VirtualNetwork& network, const std::string& name,
               sim::HostId host, std::string host_name)
-      : host_name_(std::move(host_name)),
+      : simulation_(simulation),
+        network_(network),
+        host_name_(std::move(host_name)),
         host_(host),
         process_(simulation.AddProcess(name)),
         completions_(simulation.MakeExecutor(process_)),
@@ -78,7 +80,22 @@ class VirtualSite final : public Site, private session::Runtime {
   Executor& compute() override { return *compute_; }
   Executor& completions() override { return *completions_; }
   transport::Context& context() override { return *context_; }
+  Result<session::LaneServices> lane(std::uint16_t number) override {
+    OtherLane& lane = lanes_[number];
+    if (!lane.executor) {
+      lane.executor = simulation_.MakeExecutor(process_);
+      lane.context = network_.MakeContext(host_, process_, *lane.executor);
+    }
+    return session::LaneServices{*lane.executor, *lane.context};
+  }
 
+  struct OtherLane {
+    std::unique_ptr<Executor> executor;
+    std::unique_ptr<transport::Context> context;
+  };
+
+  sim::Simulation& simulation_;
+  sim::VirtualNetwork& network_;
   const std::string host_name_;
   const sim::HostId host_;
   const sim::ProcessId process_;
@@ -86,6 +103,7 @@ class VirtualSite final : public Site, private session::Runtime {
   const std::unique_ptr<Executor> compute_;
   const std::unique_ptr<Executor> io_;
   const std::unique_ptr<transport::Context> context_;
+  std::map<std::uint16_t, OtherLane> lanes_;
 };
 
 }  // namespace

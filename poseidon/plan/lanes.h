@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSEIDON_PLAN_LANES_H_
+#define POSEIDON_PLAN_LANES_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "poseidon/plan/cluster.h"
+#include "poseidon/plan/layer.h"
+#include "poseidon/plan/slices.h"
+
+// A lane is a thread of the network with connections of its own to every peer. Members that have several share their
+// layers among them, alike on all members, so that one core no longer bounds what a member sends and receives.
+namespace poseidon::plan {
+
+inline constexpr std::uint16_t kMaxLanes = 16;
+// Lanes that are chosen and not asked for.
+inline constexpr std::uint16_t kMostChosenLanes = 8;
+
+// One lane of `lanes`.
+struct LaneShare {
+  std::uint16_t lane = 0;
+  std::uint16_t lanes = 1;
+  friend bool operator==(const LaneShare&, const LaneShare&) = default;
+};
+
+// Instead of a lane's number: every lane carries a part of the layer.
+inline constexpr std::uint16_t kEveryLane = 0xffff;
+
+// Returns how many lanes the members of `cluster` need to fill their links: a byte that is sent and one that is received
+// together take `cpu_seconds_per_wire_byte` of a lane's thread, so that one lane carries its inverse per second and direction.
+// At most the cores beyond those that compute, where a lane more would take its time from computing, and at least 1. 1 where
+// rate or costs are unknown.
+std::uint16_t LanesFor(const ClusterSpec& cluster);
+
+// Returns the lane of every layer. Where `shards` is not 0, a layer whose every slice has bytes for all lanes goes through
+// all of them (kEveryLane). The others go whole through one: the largest first, each through the lane that has the fewest
+// bytes so far (the lowest of equals). The same on every member, and independent of the plan.
+std::vector<std::uint16_t> DealToLanes(std::span<const LayerSpec> layers, std::uint16_t lanes, std::uint16_t shards);
+
+// Returns what the lane of `share` carries of `slices` (AssignSlices), by the lanes of DealToLanes: a part of every slice of
+// a layer that goes through all lanes, all slices of a layer of its own, and nothing of the others.
+std::vector<std::vector<Slice>> SlicesOfLane(const std::vector<std::vector<Slice>>& slices,
+                                             std::span<const std::uint16_t> lane_of_layer, LaneShare share);
+
+}  // namespace poseidon::plan
+
+#endif  // POSEIDON_PLAN_LANES_H_
