@@ -279,7 +279,9 @@ typedef struct poseidon_options {
   const char* verdict_file;
 
   int32_t zero_compression;  // of what this worker sends
-  uint32_t reserved4;
+  // Threads of the network of every member, each with connections of its own, where this one hosts the coordinator; 0: as many
+  // as the links need and the cores have to spare.
+  uint32_t lanes;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

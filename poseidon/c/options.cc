@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "poseidon/c/structs.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/session/tcp_session.h"
 
 namespace poseidon::c {
@@ -120,6 +121,10 @@ Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
     return InvalidArgument("zero_compression is " + std::to_string(options.zero_compression) +
                            ", expected POSEIDON_ZERO_COMPRESSION_AUTO, _OFF or _ALWAYS");
   }
+  if (options.lanes > plan::kMaxLanes) {
+    return InvalidArgument("lanes is " + std::to_string(options.lanes) + ", expected at most " +
+                           std::to_string(plan::kMaxLanes));
+  }
   node->role = server ? wire::Role::kServer : wire::Role::kWorker;
   node->workers = static_cast<std::uint16_t>(options.workers);
   node->servers = static_cast<std::uint16_t>(options.servers);
@@ -128,6 +133,7 @@ Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
   if (options.requested_rank > 0) node->requested_rank = options.requested_rank;
   node->host = TextOr(options.host, "localhost");
   node->levels = static_cast<plan::Levels>(options.levels);
+  node->lanes = static_cast<std::uint16_t>(options.lanes);
   node->strategy.zero_compression = static_cast<plan::ZeroCompression>(options.zero_compression);
   node->machine = options.machine != nullptr ? options.machine : local::ThisMachine();
   return OkStatus();

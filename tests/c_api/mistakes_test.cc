@@ -50,6 +50,7 @@ TEST(Mistakes, OptionsAreRefusedWithASentence) {
   EXPECT_THAT(refusal([](auto& o) { o.probe_bytes = 256 << 10; }).message,
               HasSubstr("probe_bytes is 262144, expected 1048576 to"));
   EXPECT_THAT(refusal([](auto& o) { o.levels = 3; }).message, HasSubstr("levels is 3"));
+  EXPECT_THAT(refusal([](auto& o) { o.lanes = 17; }).message, HasSubstr("lanes is 17"));
   EXPECT_THAT(refusal([](auto& o) { o.zero_compression = 3; }).message, HasSubstr("zero_compression is 3"));
   EXPECT_THAT(refusal([](auto& o) { o.requested_rank = 1; }).message, HasSubstr("requested_rank"));
   EXPECT_THAT(refusal([](auto& o) { o.listen_port = 70000; }).message, HasSubstr("listen_port"));

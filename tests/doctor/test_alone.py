@@ -15,7 +15,7 @@ import job as jobs
 sys.path.insert(0, str(doctor.PACKAGE))
 
 import poseidon.doctor  # noqa: E402
-from poseidon.doctor import examine, facts, findings, hosts, measure, route  # noqa: E402
+from poseidon.doctor import examine, facts, findings, hosts, measure, report, route  # noqa: E402
 
 SECRET = b"s" * 32
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -241,6 +241,19 @@ def test_rates_that_the_processor_decides_are_alike():
     report = healthy(rate=4e9)
     change_pairs(report, *EVERY_WAY_OF_B, rate=1.5e9)
     assert found(report) == set()
+
+
+@pytest.mark.parametrize("rate,cores,slots,expected", [
+    (100e6, 8, 1, "one thread of the network busy on each host; 1 lane a worker"),
+    (1.25e9, 8, 1, "2 threads of the network busy on each host; 2 lanes a worker"),
+    (3.1e9, 4, 1, "5 threads of the network busy on each host; 3 lanes a worker"),
+    (3.1e9, 4, 2, "5 threads of the network busy on each host; 1 lane a worker"),
+])
+def test_it_says_how_many_lanes_a_worker_gets(rate, cores, slots, expected):
+    made = healthy(rate=rate)
+    for host in made.hosts:
+        host.slots, host.facts.cores = slots, cores
+    assert expected in report.text(made, [])
 
 
 def test_the_worst_comes_first():

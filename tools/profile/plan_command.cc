@@ -14,6 +14,7 @@
 #include "poseidon/base/wrapped.h"
 #include "poseidon/plan/compression.h"
 #include "poseidon/plan/explain.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/plan/units.h"
 #include "tools/console/fail.h"
 #include "tools/console/nearest.h"
@@ -195,6 +196,7 @@ void RunPlan(Flags& flags, const Measure& measure) {
                              {"goodput", flags.setting.goodput},
                              {"servers", flags.setting.servers},
                              {"per_host", flags.setting.per_host},
+                             {"lanes", flags.setting.lanes},
                              {"copy_rate", flags.setting.copy_rate}};
   const std::size_t width = flags.wide ? std::string::npos : tools::OutputWidth();
   std::string text = Heading(profile, width);
@@ -254,6 +256,10 @@ void AddPlan(CLI::App& app, Measure measure) {
   c->add_option("--servers", flags->setting.servers, "Number of dedicated servers; with 0 the workers keep the shards")
       ->type_name("N")
       ->check(WholeNumber(0, 1024));
+  c->add_option("--lanes", flags->setting.lanes,
+                "Threads of the network of every worker, each with connections of its own; without it as many as the link and the cores need")
+      ->type_name("N")
+      ->check(WholeNumber(1, plan::kMaxLanes));
   c->add_option("--per-host", flags->setting.per_host,
                 "Workers on a host, which combine through its memory first and share its link and cores")
       ->type_name("N")

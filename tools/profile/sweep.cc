@@ -9,6 +9,7 @@
 #include "poseidon/base/listed.h"
 #include "poseidon/base/wrapped.h"
 #include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/plan/units.h"
 #include "tools/profile/quantities.h"
@@ -156,6 +157,7 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
   }
   cluster.bandwidth = rate / 8 * setting.goodput;
   cluster.latency = setting.latency;
+  cluster.lanes = setting.lanes > 0 ? setting.lanes : plan::LanesFor(cluster);
   Point point{.workers = workers, .rate = rate, .plan = {}};
   POSEIDON_ASSIGN_OR_RETURN(point.plan, MakePlan(layers, cluster, measured, setting.options));
   const plan::StepModel model(layers, AssignSlices(layers, cluster.shards()), cluster, measured);

@@ -21,6 +21,7 @@ struct Setting {
   double latency = 0;      // seconds one way
   std::uint32_t servers = 0;
   std::uint32_t per_host = 1;  // workers that combine on their host first and share its cores
+  std::uint16_t lanes = 0;     // of every worker; 0: as many as its link needs (plan::LanesFor)
   double copy_rate = 0;        // of a host's memory, bits per second; 0: copies count as free
   plan::PlanOptions options;
 };

@@ -31,7 +31,7 @@ using profile::Profile;
 // The trainer's clock remembers so many iterations.
 constexpr int kWindow = 9;
 // Of a byte between two hosts, encrypted, both ends together.
-constexpr double kCpuSecondsPerWireByte = 1.1e-9;
+constexpr double kCpuSecondsPerWireByte = 1.5e-9;
 
 unsigned Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
 

@@ -9,6 +9,7 @@
 
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/new_file.h"
+#include "poseidon/plan/lanes.h"
 #include "tools/console/fail.h"
 #include "tools/console/line_writer.h"
 #include "tools/console/shared_flags.h"
@@ -233,6 +234,11 @@ void AddExchangeFlags(CLI::App& c, TrainFlags& flags) {
                "auto: factors leave without their zeros where that takes less time than sending them; off: never; "
                "always: for tests")
       ->check(OneOf({"auto", "off", "always"}));
+  c.add_option("--lanes", o.lanes,
+               "Threads of the network of every member, each with connections of its own; without it as many as the links need and "
+               "the cores have to spare")
+      ->type_name("N")
+      ->check(WholeNumber(1, plan::kMaxLanes));
   c.add_option("--machines", o.machines, "By rank, which machine's memory a worker shares, instead of what it sees, as in a,a,b,b")
       ->type_name("NAME,...")
       ->delimiter(',');

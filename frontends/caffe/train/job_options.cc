@@ -208,6 +208,7 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::P
   node.progress.stuck_after = FromSeconds(task.options.stuck_after);
   node.join_timeout = FromSeconds(task.options.join_timeout);
   node.final_plan_step = task.options.final_plan_step;
+  node.lanes = task.options.lanes;
   node.memory_limit_bytes = task.server ? AvailableMemory() / 10 * 9 : 0;
   node.planning = planning;
   return node;

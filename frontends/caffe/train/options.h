@@ -30,6 +30,7 @@ struct TrainOptions {
   std::string wire = "auto";                   // auto, tls, auth, plain
   std::string levels = "auto";                 // flat, host, auto: plan/hosts.h
   std::string zero_compression = "auto";       // auto, off, always: plan/compression.h
+  std::uint16_t lanes = 0;                     // of the network; 0: as many as the links need (plan/lanes.h)
   std::vector<std::string> machines;           // by rank, instead of what each worker sees
   double dead_after = ToSeconds(coordinator::LivenessRule{}.dead_after);                      // seconds
   double stuck_after = ToSeconds(coordinator::ProgressRule{}.stuck_after);                     // seconds
@@ -46,7 +47,7 @@ struct TrainOptions {
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers, servers, sync,
-                                   global_batch, policy, schemes, plan_file, wire, levels, zero_compression, machines,
+                                   global_batch, policy, schemes, plan_file, wire, levels, zero_compression, lanes, machines,
                                    dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect,
                                    sighup_effect, on_nan, dtype, caffe_log, one_stream, net_outputs, final_plan_step)
 

@@ -70,7 +70,7 @@ class Options(Struct):
                 ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p),
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
                 ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p),
-                ("verdict_file", c_char_p), ("zero_compression", c_int32), ("reserved4", c_uint32)]
+                ("verdict_file", c_char_p), ("zero_compression", c_int32), ("lanes", c_uint32)]
 
 
 class PlaceWanted(Struct):

@@ -38,7 +38,7 @@ SPANS = 400_000  # that the session keeps: the steps' passes, pushes and waits
 LATE = 2 ** 62  # a step that never comes: layers are timed until it
 TEST_ROWS = 128  # of the product that is timed, as of two workers in a job
 # Of a byte between two hosts, encrypted, both ends together.
-CPU_SECONDS_PER_WIRE_BYTE = 1.1e-9
+CPU_SECONDS_PER_WIRE_BYTE = 1.5e-9
 FILE, COUNT = "POSEIDON_PROFILE", "POSEIDON_PROFILE_STEPS"
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         log: Callable[[int, str], object] | None
         levels: Literal["flat", "host", "auto"]
         zero_compression: Literal["auto", "off", "always"]
+        lanes: int
         stuck_after: float
         blas: Path | None
         trace_spans: int
@@ -83,7 +84,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                  final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = JOIN_TIMEOUT,
                  dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
                  levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None, trace_spans: int = 0,
-                 zero_compression: str = "auto") -> c.Options:
+                 zero_compression: str = "auto", lanes: int = 0) -> c.Options:
     """The C struct of these keywords; None for final_plan_step keeps the first plan. `trace_spans`: how many spans are kept
     for take_trace, of 64 bytes each; 0: none. Whole steps are kept, the first three and as many of the last as fit."""
     encode: Callable[[object], bytes | None] = lambda text: None if text is None else str(text).encode()
@@ -91,7 +92,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                               ("levels", levels, c.LEVELS), ("zero_compression", zero_compression, c.ZERO_COMPRESSION)):
         if word not in known:
             raise PoseidonError(f"{name} is '{word}', expected one of {', '.join(known)}", "INVALID_ARGUMENT")
-    counts = {"threads": threads, "cores": cores, "servers": servers, "trace_spans": trace_spans, "final_plan_step": final_plan_step or 0}
+    counts = {"threads": threads, "cores": cores, "servers": servers, "lanes": lanes, "trace_spans": trace_spans, "final_plan_step": final_plan_step or 0}
     for name, count in counts.items():
         if not isinstance(count, numbers.Integral) or count < 0:
             raise PoseidonError(f"{name} is {count!r}, expected a whole number from 0", "INVALID_ARGUMENT")
@@ -108,7 +109,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         cores=cores, join_timeout_seconds=join_timeout, dead_after_seconds=dead_after,
         stuck_after_seconds=stuck_after, trace_spans=trace_spans, interrupted=interruption.asked,
         blas=encode(blas or os.environ.get("POSEIDON_BLAS") or None), policy=c.POLICY[policy],
-        levels=c.LEVELS[levels], zero_compression=c.ZERO_COMPRESSION[zero_compression], schemes=encode(schemes), plan_pin=encode(plan_pin),
+        levels=c.LEVELS[levels], zero_compression=c.ZERO_COMPRESSION[zero_compression], lanes=lanes, schemes=encode(schemes), plan_pin=encode(plan_pin),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step,
         verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None))
     if log is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 import typing
 
@@ -12,6 +13,9 @@ from .findings import Finding, Level, best, measured, rate_text, size_text
 
 
 MOST_ROWS = 30  # of the table of pairs: six hosts' fit a screen
+# Of one thread of the network, for a byte that is sent and one that is received, encrypted (session/tcp_session.h).
+SECONDS_A_BYTE = 1.5e-9
+MOST_LANES = 8
 
 
 def table(rows: list[list[str]]) -> str:
@@ -58,6 +62,16 @@ def pair_table(report: Report) -> str:
     return table(rows) + (f"\n({left_out} faster ways are in the file that --json names)" if left_out else "")
 
 
+def lanes_line(report: Report) -> str:
+    """How many lanes workers that compute with one thread get, which is as many as plan::LanesFor says."""
+    needed = max(1, math.ceil(min((pair.link.rate for pair in measured(report)), default=0.0) * SECONDS_A_BYTE))
+    spare = min((host.facts.cores // max(1, host.slots) - 1 for host in report.hosts if host.facts), default=0)
+    lanes = max(1, min(needed, spare, MOST_LANES))
+    threads = "one thread" if needed == 1 else f"{needed} threads"
+    return (f"encrypted, the slowest way keeps {threads} of the network busy on each host; "
+            f"{lanes} lane{'s' * (lanes > 1)} a worker where it computes with one thread")
+
+
 def last_line(report: Report, found: list[Finding]) -> str:
     """The last line of a report: what to do now."""
     if found and found[0].level < Level.NOTE:
@@ -77,6 +91,7 @@ def text(report: Report, found: list[Finding]) -> str:
     parts = [host_table(report)]
     if report.pairs:
         parts.append(pair_table(report))
+        parts.append(lanes_line(report))
     if found:
         names = {Level.BREAKS: "breaks", Level.SLOWS: "slows", Level.NOTE: "note"}
         parts.append("\n".join(f"{names[finding.level]:<6}  {finding.sentence}" for finding in found))

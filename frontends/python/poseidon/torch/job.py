@@ -64,6 +64,8 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
       host combine first, "host", "flat" (not) or "auto" (where there are several hosts and one of them has several workers)
     - zero_compression: whether factors leave without their zeros, from which the others make the same bits: "auto" (default:
       each for which that takes less time than sending them), "off" or "always" (for tests)
+    - lanes: threads of the network of every worker, each with connections of its own (default 0: as many as the links need and
+      the cores have to spare); worker 0's counts
     - join_timeout (120): seconds to wait for all workers; dead_after (30): seconds after which a silent worker is lost;
       stuck_after (60): seconds after which a worker that is alive but keeps the others waiting ends the job; ten times as long
       where it or a process that it started uses a processor, or it is `busy`
