@@ -21,7 +21,7 @@ Codec::Moved PlainCodec::Read(ReadCursor& into, Amount amount) {
     into.Advance(call.bytes);
     moved.bytes += call.bytes;
     wire_.in += call.bytes;
-    if (call.bytes < call.offered && moved.bytes < amount.enough) {
+    if (call.bytes < call.offered) {
       moved.next = Next::kReadable;  // the system has no more: another read would return EAGAIN
       return moved;
     }
