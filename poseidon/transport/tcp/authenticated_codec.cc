@@ -60,7 +60,7 @@ Codec::Next AuthenticatedCodec::Receive(int& error, bool& emptied) {
   if (call.error != 0) return call.would_block() ? Next::kReadable : Next::kFailed;
   if (call.bytes == 0) return Next::kEnded;
   wire_.in += call.bytes;
-  emptied = call.bytes < call.offered;
+  emptied = LeavesNothing(call.bytes, call.offered);
   const std::size_t landed = std::min(call.bytes, body_.left());
   // At once, while the bytes are in the cache.
   body_.ForNext(landed, [this](MutableBytes piece) { opening_.cipher().Piece(piece); });

@@ -46,7 +46,7 @@ Codec::Moved SealedCodec::Read(ReadCursor& into, Amount amount) {
     input_end_ -= std::exchange(input_begin_, 0);
     const MutableBytes room = MutableBytes(input_).subspan(input_end_);
     const SocketCall call = Receive(fd_, room);
-    emptied = call.bytes < room.size();
+    emptied = LeavesNothing(call.bytes, room.size());
     input_end_ += call.bytes;
     wire_.in += call.bytes;
     if (call.error == 0 && call.bytes > 0) continue;
