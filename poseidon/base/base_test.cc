@@ -17,6 +17,7 @@
 #include "poseidon/base/file.h"
 #include "poseidon/base/random.h"
 #include "poseidon/base/result.h"
+#include "poseidon/base/ring.h"
 #include "poseidon/base/status.h"
 #include "poseidon/base/strong_id.h"
 #include "poseidon/base/task_queue.h"
@@ -88,6 +89,53 @@ TEST(UniqueFunction, OwnsMoveOnlyThingsAndFreesThem) {
   EXPECT_EQ(moved(2), 42);
   moved = nullptr;
   EXPECT_EQ(counted.use_count(), 1);
+}
+
+TEST(UniqueFunction, HoldsWhatIsSmallInPlaceAndAnythingElseToo) {
+  struct Counted {
+    explicit Counted(int* count) : alive(count) { ++*alive; }
+    Counted(Counted&& other) noexcept : alive(other.alive) { ++*alive; }
+    Counted(const Counted&) = delete;
+    ~Counted() { --*alive; }
+    int* alive;
+  };
+  int alive = 0;
+  const auto within = [](const auto& function, const void* at) {
+    const auto* const begin = reinterpret_cast<const std::byte*>(&function);
+    return at >= begin && at < begin + sizeof function;
+  };
+  {
+    UniqueFunction<const void*()> small = [counted = Counted(&alive)] { return static_cast<const void*>(&counted); };
+    EXPECT_TRUE(within(small, small()));
+    UniqueFunction<const void*()> moved = std::move(small);
+    EXPECT_TRUE(within(moved, moved()));
+    EXPECT_EQ(alive, 1);
+    UniqueFunction<const void*()> large = [counted = Counted(&alive), more = std::array<char, kInlineBytes>()] {
+      static_cast<void>(more);
+      return static_cast<const void*>(&counted);
+    };
+    const void* const at = large();
+    EXPECT_FALSE(within(large, at));
+    moved = std::move(large);
+    EXPECT_EQ(moved(), at);
+    EXPECT_EQ(alive, 1);
+  }
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(Ring, IsAQueueThatGrowsAndComesRound) {
+  Ring<std::unique_ptr<int>> ring;
+  int in = 0;
+  int out = 0;
+  for (int turn = 0; turn < 100; ++turn) {
+    for (int i = 0; i < turn % 13; ++i) ring.push_back(std::make_unique<int>(in++));
+    for (int i = 0; i < turn % 11 && !ring.empty(); ++i) {
+      EXPECT_EQ(*ring.front(), out);
+      EXPECT_EQ(*ring.Take(), out++);
+    }
+    EXPECT_EQ(ring.size(), static_cast<std::size_t>(in - out));
+  }
+  EXPECT_GT(in, 500);
 }
 
 // Bit by bit, as the polynomial says.

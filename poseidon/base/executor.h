@@ -31,7 +31,8 @@ inline Duration FromSeconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kMost)));
 }
 
-using Task = UniqueFunction<void()>;
+// Holds in place a completion with the status that it is to be given.
+using Task = UniqueFunction<void(), 96>;
 // Fires exactly once, on the executor its taker documents, never inside the call that took it.
 using Completion = UniqueFunction<void(Status)>;
 using TimerId = std::uint64_t;

@@ -3,13 +3,13 @@
 #define POSEIDON_BASE_TASK_QUEUE_H_
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "poseidon/base/executor.h"
+#include "poseidon/base/ring.h"
 
 namespace poseidon {
 
@@ -54,9 +54,7 @@ class TaskQueue {
       due_of_.erase(node.key().sequence);
       return std::move(node.mapped());
     }
-    Task task = std::move(posted_.front().task);
-    posted_.pop_front();
-    return task;
+    return posted_.Take().task;
   }
   bool empty() const { return posted_.empty() && timers_.empty(); }
 
@@ -70,7 +68,7 @@ class TaskQueue {
     return posted_.empty() || timers_.begin()->first < posted_.front().place;
   }
 
-  std::deque<Posted> posted_;
+  Ring<Posted> posted_;
   std::map<Place, Task> timers_;
   std::unordered_map<TimerId, TimePoint> due_of_;
 };

@@ -17,15 +17,23 @@ Client::Client(Executor& executor, messaging::Mesh& mesh, const sync::Topology& 
 
 void Client::Declare(ModelId model, const std::vector<std::vector<plan::Slice>>& slices) {
   POSEIDON_ASSERT_ON(executor_);
-  slices_.insert_or_assign(model, slices);
+  for (std::uint32_t i = 0; i < slices.size(); ++i) {
+    rows_.insert_or_assign(Key{model, LayerId(i)}, Row{.slices = slices[i]});
+  }
 }
 
-std::vector<plan::Slice> Client::SlicesOf(const Key& key, const TensorView& gradient) const {
-  if (key.model != wire::kCollectiveModel) return slices_.at(key.model).at(key.layer.value());
+Client::Row* Client::Find(const Key& key) {
+  const auto found = rows_.find(key);
+  return found == rows_.end() || !found->second.under_way ? nullptr : &found->second;
+}
+
+Client::Row& Client::RowFor(const Key& key, const TensorView& gradient) {
+  if (key.model != wire::kCollectiveModel) return rows_.at(key);
   // A small key goes whole to one shard (plan::MakeSlices). The layer of a one-off key counts the collectives, so
   // that they take the shards in turn. The server derives the same owner (Server::AddOneOff).
   const auto owner = static_cast<std::uint16_t>(key.layer.value() % topology_.shards());
-  return plan::MakeSlices(gradient.elements, gradient.dtype, topology_.shards(), owner);
+  return rows_.try_emplace(key, Row{.slices = plan::MakeSlices(gradient.elements, gradient.dtype, topology_.shards(), owner)})
+      .first->second;
 }
 
 void Client::PushPull(const Key& key, sync::SyncRequest request) {
@@ -34,33 +42,33 @@ void Client::PushPull(const Key& key, sync::SyncRequest request) {
     executor_.Post([done = std::move(request.done), reason = abandoned_] { done(reason); });
     return;
   }
-  POSEIDON_CHECK(!outstanding_.contains(key), "one request per key at a time");
   const TensorView gradient = request.gradient;
-  const bool in_parts = request.in_parts;
-  Outstanding outstanding{.landings = sync::Landings(request.step, gradient),
-                          .request = std::move(request),
-                          .slices = SlicesOf(key, gradient),
-                          .serial = next_serial_++};
+  Row& row = RowFor(key, gradient);
+  POSEIDON_CHECK(!row.under_way, "one request per key at a time");
+  row.under_way = true;
+  row.landings.Begin(request.step, gradient);
+  row.request = std::move(request);
+  row.arrived = 0;
+  row.failure = OkStatus();
+  row.serial = next_serial_++;
+  row.pending = static_cast<std::uint32_t>(row.slices.size());
   const std::uint64_t size = SizeOf(gradient.dtype);
-  for (const plan::Slice& slice : outstanding.slices) {
+  for (const plan::Slice& slice : row.slices) {
     const MemberId owner = topology_.owner_of_shard[slice.shard];
-    ++outstanding.pending;
-    if (owner != topology_.self) outstanding.landings.Expect(owner, slice.first * size, slice.count * size);
+    if (owner != topology_.self) row.landings.Expect(owner, slice.first * size, slice.count * size);
   }
-  outstanding_.emplace(key, std::move(outstanding));
-  if (!in_parts) Arrived(key, gradient.elements);
+  if (!row.request.in_parts) Arrived(key, gradient.elements);
 }
 
 void Client::Arrived(const Key& key, std::uint64_t elements) {
   POSEIDON_ASSERT_ON(executor_);
-  const auto found = outstanding_.find(key);
-  if (found == outstanding_.end()) return;
-  Outstanding& outstanding = found->second;
-  const std::uint64_t before = std::exchange(outstanding.arrived, elements);
-  POSEIDON_CHECK(before < elements && elements <= outstanding.request.gradient.elements, "a contribution grows to its end");
-  for (const plan::Slice& slice : outstanding.slices) {
+  Row* const row = Find(key);
+  if (row == nullptr) return;
+  const std::uint64_t before = std::exchange(row->arrived, elements);
+  POSEIDON_CHECK(before < elements && elements <= row->request.gradient.elements, "a contribution grows to its end");
+  for (const plan::Slice& slice : row->slices) {
     const Stretch stretch{std::max(slice.first, before), std::min(slice.first + slice.count, elements)};
-    if (stretch.begin < stretch.end) PushStretch(key, outstanding, slice, stretch);
+    if (stretch.begin < stretch.end) PushStretch(key, *row, slice, stretch);
   }
 }
 
@@ -68,13 +76,13 @@ Completion Client::PartDone(const Key& key, std::uint64_t serial) {
   return alive_.Guard([this, key, serial](const Status& status) { OnPartDone(key, serial, status); });
 }
 
-void Client::PushStretch(const Key& key, Outstanding& outstanding, const plan::Slice& slice, const Stretch& stretch) {
-  const sync::SyncRequest& request = outstanding.request;
+void Client::PushStretch(const Key& key, Row& row, const plan::Slice& slice, const Stretch& stretch) {
+  const sync::SyncRequest& request = row.request;
   const std::uint64_t size = SizeOf(request.gradient.dtype);
   const MemberId owner = topology_.owner_of_shard[slice.shard];
   if (owner == topology_.self) {
     if (stretch.begin == slice.first) {
-      local_->Local({request, key, slice, PartDone(key, outstanding.serial)});
+      local_->Local({request, key, slice, PartDone(key, row.serial)});
     }
     if (request.in_parts) local_->LocalArrived(key, (stretch.end - slice.first) * size);
     return;
@@ -95,24 +103,23 @@ void Client::PushStretch(const Key& key, Outstanding& outstanding, const plan::S
     out.payload = request.gradient.Slice(stretch.begin, stretch.end - stretch.begin).span();
   }
   out.priority = request.priority;
-  out.left = PartDone(key, outstanding.serial);
-  ++outstanding.pending;
+  out.left = PartDone(key, row.serial);
+  ++row.pending;
   mesh_.Send(owner, std::move(out));
 }
 
 Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& header) {
   POSEIDON_ASSERT_ON(executor_);
-  const auto found = outstanding_.find(header.key());
-  if (found == outstanding_.end()) {
+  const Row* const row = Find(header.key());
+  if (row == nullptr) {
     // After Abandon the gradient is no longer lent: the channel keeps the bytes itself.
     if (!abandoned_.ok()) return MutableBytes{};
     return sync::NothingPushed(header);
   }
-  const Outstanding& outstanding = found->second;
-  POSEIDON_ASSIGN_OR_RETURN(const MutableBytes place, outstanding.landings.PlaceFor(from, header));
+  POSEIDON_ASSIGN_OR_RETURN(const MutableBytes place, row->landings.PlaceFor(from, header));
   // Behind what was handed on the gradient is still being written, and a mean of it cannot exist.
-  const TensorView& gradient = outstanding.request.gradient;
-  if (place.data() + place.size() > gradient.memory + outstanding.arrived * SizeOf(gradient.dtype)) {
+  const TensorView& gradient = row->request.gradient;
+  if (place.data() + place.size() > gradient.memory + row->arrived * SizeOf(gradient.dtype)) {
     return DataLoss("a result for layer " + std::to_string(header.layer.value()) +
                     " came before this worker's contribution to it");
   }
@@ -122,33 +129,31 @@ Result<MutableBytes> Client::PlaceFor(MemberId from, const wire::FrameHeader& he
 Status Client::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
   POSEIDON_ASSERT_ON(executor_);
   const Key key = header.key();
-  const auto found = outstanding_.find(key);
-  if (found == outstanding_.end()) {  // a frame without bytes had no place asked for
+  Row* const row = Find(key);
+  if (row == nullptr) {  // a frame without bytes had no place asked for
     return abandoned_.ok() ? sync::NothingPushed(header) : OkStatus();
   }
-  Outstanding& outstanding = found->second;
-  POSEIDON_ASSIGN_OR_RETURN(const bool whole, outstanding.landings.Landed(from, header));
-  if (whole) OnPartDone(key, outstanding.serial, OkStatus());
+  POSEIDON_ASSIGN_OR_RETURN(const bool whole, row->landings.Landed(from, header));
+  if (whole) OnPartDone(key, row->serial, OkStatus());
   return OkStatus();
 }
 
 void Client::OnPartDone(const Key& key, std::uint64_t serial, const Status& status) {
-  const auto found = outstanding_.find(key);
-  if (found == outstanding_.end() || found->second.serial != serial) return;
-  Outstanding& outstanding = found->second;
-  if (outstanding.failure.ok()) outstanding.failure = status;
-  if (--outstanding.pending > 0) return;
+  Row* const row = Find(key);
+  if (row == nullptr || row->serial != serial) return;
+  if (row->failure.ok()) row->failure = status;
+  if (--row->pending > 0) return;
+  row->under_way = false;
   // Posted, because `done` may push the same key again, and the key must be free by then.
-  executor_.Post([done = std::move(outstanding.request.done), failure = outstanding.failure] {
-    done(failure);
-  });
-  outstanding_.erase(found);
+  executor_.Post([done = std::move(row->request.done), failure = std::move(row->failure)] { done(failure); });
+  row->request = {};
+  if (key.model == wire::kCollectiveModel) rows_.erase(key);
 }
 
 void Client::AddWaits(std::vector<wire::Wait>* waits) const {
   POSEIDON_ASSERT_ON(executor_);
-  for (const auto& [key, outstanding] : outstanding_) {
-    if (outstanding.whole()) outstanding.landings.AddWaits(key, waits);
+  for (const auto& [key, row] : rows_) {
+    if (row.under_way && row.whole()) row.landings.AddWaits(key, waits);
   }
 }
 
@@ -156,9 +161,9 @@ void Client::Abandon(const Status& reason) {
   POSEIDON_ASSERT_ON(executor_);
   // Frames that read the gradients are not waited for: all connections have closed before (Ending::Finish).
   abandoned_ = reason;
-  std::map<Key, Outstanding> abandoned = std::exchange(outstanding_, {});
-  for (auto& [key, outstanding] : abandoned) {
-    executor_.Post([done = std::move(outstanding.request.done), reason] { done(reason); });
+  std::map<Key, Row> rows = std::exchange(rows_, {});
+  for (auto& [key, row] : rows) {
+    if (row.under_way) executor_.Post([done = std::move(row.request.done), reason] { done(reason); });
   }
 }
 

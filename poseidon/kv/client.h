@@ -46,10 +46,12 @@ class Client final : public messaging::FrameSink {
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
-  struct Outstanding {
-    sync::Landings landings;    // of slices that others own
-    sync::SyncRequest request;
+  // A key and its request under way. Of a declared layer it is there for ever, so that a step needs no memory of its own.
+  struct Row {
     std::vector<plan::Slice> slices;
+    bool under_way = false;
+    sync::Landings landings = {};  // of slices that others own
+    sync::SyncRequest request = {};
     std::uint64_t arrived = 0;  // numbers of the gradient that have been handed on, from its beginning on
     // Slices to land or to be summed here, which none does before it has been handed on, and messages to leave.
     std::uint32_t pending = 0;
@@ -64,8 +66,10 @@ class Client final : public messaging::FrameSink {
     std::uint64_t end = 0;
   };
 
-  std::vector<plan::Slice> SlicesOf(const Key& key, const TensorView& gradient) const;
-  void PushStretch(const Key& key, Outstanding& outstanding, const plan::Slice& slice, const Stretch& stretch);
+  // Null where no request of the key is under way.
+  Row* Find(const Key& key);
+  Row& RowFor(const Key& key, const TensorView& gradient);
+  void PushStretch(const Key& key, Row& row, const plan::Slice& slice, const Stretch& stretch);
   void OnPartDone(const Key& key, std::uint64_t serial, const Status& status);
   Completion PartDone(const Key& key, std::uint64_t serial);
 
@@ -73,8 +77,7 @@ class Client final : public messaging::FrameSink {
   messaging::Mesh& mesh_;
   const sync::Topology topology_;
   Server* const local_;
-  std::map<ModelId, std::vector<std::vector<plan::Slice>>> slices_;
-  std::map<Key, Outstanding> outstanding_;
+  std::map<Key, Row> rows_;
   std::uint64_t next_serial_ = 1;
   Status abandoned_;
   Alive alive_;

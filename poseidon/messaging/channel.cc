@@ -9,6 +9,11 @@ namespace {
 
 // Frames per gathered write: beyond this the kernel's limit on buffers (1024) comes into view.
 constexpr std::size_t kMaxFramesPerWrite = 256;
+// Frames of at most so many bytes follow one another: behind one of them the next ones are read with the same call, as far as
+// this buffer reaches, from where they are copied. Behind a larger one its successor's header is read, whose payload then goes
+// straight to its place.
+constexpr std::size_t kSmallPayload = std::size_t{8} << 10;
+constexpr std::size_t kAheadBytes = std::size_t{16} << 10;
 // How long the last message to a refused peer may take to leave.
 constexpr Duration kLastWords = std::chrono::milliseconds(100);
 
@@ -26,6 +31,7 @@ Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> conn
     : executor_(executor),
       connection_(std::move(connection)),
       receiver_(&receiver),
+      ahead_(kAheadBytes),
       last_received_(executor.now()) {
   SetFlow(flow);
 }
@@ -41,7 +47,7 @@ Channel::~Channel() = default;
 
 void Channel::Start() {
   POSEIDON_ASSERT_ON(executor_);
-  ReadHeader();
+  TakeFrames();
 }
 
 void Channel::Send(Outgoing message) {
@@ -56,8 +62,25 @@ void Channel::Send(Outgoing message) {
   // The span holds when the message moves on: a vector that moves keeps its memory.
   if (!message.owned.empty()) message.payload = message.owned;
   const QueueKey key{message.priority, next_sequence_++};
-  queue_.emplace(key, Entry{std::move(message), 0});
-  if (!writing_) WriteNext();
+  if (spare_.empty()) {
+    queue_.emplace(key, Entry{std::move(message), 0});
+  } else {
+    Queue::node_type node = std::move(spare_.back());
+    spare_.pop_back();
+    node.key() = key;
+    node.mapped() = {std::move(message), 0};
+    queue_.insert(std::move(node));
+  }
+  WriteSoon();
+}
+
+// What becomes ready together leaves in one write, the most urgent first: behind the tasks that are there already.
+void Channel::WriteSoon() {
+  if (writing_ || std::exchange(write_posted_, true)) return;
+  executor_.Post([self = shared_from_this()] {
+    self->write_posted_ = false;
+    self->WriteNext();
+  });
 }
 
 // Takes frames from the head of the queue until one write is full. A message that is not finished
@@ -93,8 +116,7 @@ void Channel::WriteNext() {
     entry.sent += chunk.size();
     if (entry.sent == entry.message.payload.size()) {
       // Kept until the write completes, because the write reads a payload that the message may own.
-      finishing_.push_back(std::move(entry.message));
-      queue_.erase(first);
+      finishing_.push_back(queue_.extract(first));
     }
   }
   writing_ = true;
@@ -104,15 +126,18 @@ void Channel::WriteNext() {
 }
 
 void Channel::OnWritten(const Status& status) {
-  writing_ = false;
-  std::vector<Outgoing> finished = std::exchange(finishing_, {});
   if (status.ok() && receiver_ != nullptr) {
     for (const wire::FrameHeader& header : written_frames_)
       receiver_->OnSent(*this, header, write_began_);
   }
-  for (Outgoing& message : finished) {
-    if (message.left) message.left(status);
+  // What is sent meanwhile is queued, because this is still writing.
+  for (Queue::node_type& node : finishing_) {
+    if (const Completion left = std::move(node.mapped().message.left)) left(status);
+    node.mapped() = {};
+    if (spare_.size() < kMaxFramesPerWrite) spare_.push_back(std::move(node));
   }
+  finishing_.clear();
+  writing_ = false;
   if (!status.ok()) return StopWriting(status);
   WriteNext();
 }
@@ -136,67 +161,85 @@ void Channel::FailQueue(const Status& failure) {
   }
 }
 
-void Channel::ReadHeader() {
-  if (closed_) return;
-  // The read of the payload before may have brought the first bytes of this header (ReadPayload).
-  const std::array<MutableBytes, 1> into = {MutableBytes(header_bytes_).subspan(header_have_)};
-  connection_->Read(into, into[0].size(),
-                    [self = shared_from_this()](Status status, std::size_t n) {
-                      self->OnHeaderBytes(status, n);
-                    });
+// Hands on what has been read, frame by frame, and reads on where it ends.
+void Channel::TakeFrames() {
+  while (!deaf()) {
+    if (!in_frame_) {
+      if (ahead_end_ - ahead_begin_ < wire::kHeaderBytes) return ReadHeader();
+      if (!BeginFrame()) return;
+    }
+    const std::size_t there = std::min(ahead_end_ - ahead_begin_, landing_.size() - landed_);
+    std::copy_n(ahead_.data() + ahead_begin_, there, landing_.data() + landed_);
+    ahead_begin_ += there;
+    landed_ += there;
+    if (landed_ < landing_.size()) return ReadPayload();
+    in_frame_ = false;
+    DispatchFrame();
+  }
 }
 
-void Channel::OnHeaderBytes(const Status& status, std::size_t bytes) {
-  if (deaf()) return;
-  if (!status.ok()) return FailRead(status);
-  last_received_ = executor_.now();
-  header_have_ += bytes;
-  Result<wire::FrameHeader> header = wire::DecodeHeader(header_bytes_);
-  if (!header.ok()) return Refuse(header.status());
+// Takes the header and asks where its payload lands. False where nothing more is read.
+bool Channel::BeginFrame() {
+  const Result<wire::FrameHeader> header =
+      wire::DecodeHeader(std::span<const std::byte, wire::kHeaderBytes>(ahead_.data() + ahead_begin_, wire::kHeaderBytes));
+  if (!header.ok()) {
+    Refuse(header.status());
+    return false;
+  }
+  ahead_begin_ += wire::kHeaderBytes;
+  in_frame_ = true;
   header_ = *header;
   header_at_ = last_received_;
-  header_have_ = 0;
   landing_ = {};
-  if (header_.length == 0) {
-    DispatchFrame();
-    if (!deaf()) ReadHeader();
-    return;
-  }
+  landed_ = 0;
+  if (header_.length == 0) return true;
   // Without a receiver nothing names a place, and no read follows: the owner is gone.
-  if (receiver_ == nullptr) return;
-  Result<MutableBytes> place = receiver_->PlaceFor(*this, header_);
-  if (closed_) return;
-  if (!place.ok()) return Refuse(place.status());
+  if (receiver_ == nullptr) return false;
+  const Result<MutableBytes> place = receiver_->PlaceFor(*this, header_);
+  if (closed_) return false;
+  if (!place.ok()) {
+    Refuse(place.status());
+    return false;
+  }
   landing_ = *place;
   if (landing_.empty()) {
     scratch_.resize(std::max<std::size_t>(scratch_.size(), header_.length));
     landing_ = MutableBytes(scratch_).first(header_.length);
   }
   POSEIDON_CHECK(landing_.size() == header_.length, "a landing place has the size of the payload");
-  ReadPayload();
+  return true;
 }
 
-// The payload and, in the same system call where it is there already, the next header.
+// The rest of a header, and as much behind it as there is room for.
+void Channel::ReadHeader() {
+  const std::size_t have = ahead_end_ - ahead_begin_;
+  std::copy_n(ahead_.data() + ahead_begin_, have, ahead_.data());
+  ahead_begin_ = 0;
+  ahead_end_ = have;
+  const std::size_t room = header_.length <= kSmallPayload ? kAheadBytes : wire::kHeaderBytes;
+  const std::array<MutableBytes, 1> into = {MutableBytes(ahead_).subspan(have, room - have)};
+  connection_->Read(into, wire::kHeaderBytes - have,
+                    [self = shared_from_this()](const Status& status, std::size_t n) { self->OnRead(status, n); });
+}
+
+// The rest of the payload and, in the same system call where they are there already, the frames behind it. Nothing is in
+// ahead_.
 void Channel::ReadPayload() {
-  const std::array<MutableBytes, 2> into = {landing_, MutableBytes(header_bytes_)};
-  connection_->Read(into, landing_.size(), [self = shared_from_this()](Status status, std::size_t n) {
-    self->OnPayloadBytes(status, n);
-  });
+  const std::size_t room = header_.length <= kSmallPayload ? kAheadBytes : wire::kHeaderBytes;
+  const std::array<MutableBytes, 2> into = {landing_.subspan(landed_), MutableBytes(ahead_).first(room)};
+  ahead_begin_ = ahead_end_ = 0;
+  connection_->Read(into, into[0].size(),
+                    [self = shared_from_this()](const Status& status, std::size_t n) { self->OnRead(status, n); });
 }
 
-void Channel::OnPayloadBytes(const Status& status, std::size_t bytes) {
+void Channel::OnRead(const Status& status, std::size_t bytes) {
   if (deaf()) return;
   if (!status.ok()) return FailRead(status);
   last_received_ = executor_.now();
-  header_have_ = bytes - landing_.size();
-  DispatchFrame();
-  if (deaf()) return;
-  // A header that is complete needs no read, and a read of no bytes is not allowed (Connection::Read).
-  if (header_have_ == wire::kHeaderBytes) {
-    OnHeaderBytes(OkStatus(), 0);
-  } else {
-    ReadHeader();
-  }
+  const std::size_t of_payload = in_frame_ ? landing_.size() - landed_ : 0;
+  landed_ += of_payload;
+  ahead_end_ += bytes - of_payload;
+  TakeFrames();
 }
 
 void Channel::DispatchFrame() {

@@ -79,7 +79,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Takes effect from the next write on. An urgent message waits for at most one write and what the system
   // holds.
   void SetFlow(const Flow& flow);
-  // Queues a message; frames of one priority leave in the order of the calls.
+  // Queues a message; frames of one priority leave in the order of the calls. Where nothing is being written it leaves behind
+  // the executor's tasks that are posted already, in one write with what they send.
   void Send(Outgoing message);
   // Ends the channel; messages not yet sent complete with `reason`.
   void Close(const Status& reason);
@@ -111,14 +112,18 @@ class Channel : public std::enable_shared_from_this<Channel> {
     std::size_t sent = 0;
   };
 
+  using Queue = std::map<QueueKey, Entry>;
+
+  void WriteSoon();
   void WriteNext();
   void OnWritten(const Status& status);
   void StopWriting(const Status& failure);
   void FailQueue(const Status& failure);
+  void TakeFrames();
+  bool BeginFrame();
   void ReadHeader();
-  void OnHeaderBytes(const Status& status, std::size_t bytes);
   void ReadPayload();
-  void OnPayloadBytes(const Status& status, std::size_t bytes);
+  void OnRead(const Status& status, std::size_t bytes);
   void DispatchFrame();
   void Refuse(const Status& reason);
   // The stream failed: its bytes were changed on their way, or it has ended.
@@ -131,8 +136,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   Flow flow_;
   ChannelReceiver* receiver_;
 
-  std::map<QueueKey, Entry> queue_;
+  Queue queue_;
+  std::vector<Queue::node_type> spare_;  // of messages that have left, for those to come
   std::uint64_t next_sequence_ = 0;
+  bool write_posted_ = false;
   bool writing_ = false;
   Status write_failure_;  // nothing can be sent any more; what the peer sent is still read
   bool closed_ = false;
@@ -143,12 +150,16 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::vector<std::array<std::byte, wire::kHeaderBytes>> headers_;
   std::vector<ConstBytes> buffers_;
   std::vector<wire::FrameHeader> written_frames_;
-  std::vector<Outgoing> finishing_;
+  std::vector<Queue::node_type> finishing_;
 
-  std::array<std::byte, wire::kHeaderBytes> header_bytes_{};
-  std::size_t header_have_ = 0;
-  wire::FrameHeader header_;
-  MutableBytes landing_;
+  // What has been read behind the frame under way: [ahead_begin_, ahead_end_) of it.
+  ByteBuffer ahead_;
+  std::size_t ahead_begin_ = 0;
+  std::size_t ahead_end_ = 0;
+  bool in_frame_ = false;
+  wire::FrameHeader header_;  // of the frame under way, or of the last one
+  MutableBytes landing_;      // of its payload, of which `landed_` bytes are there
+  std::size_t landed_ = 0;
   ByteBuffer scratch_;
   TimePoint last_received_;
   TimePoint header_at_;

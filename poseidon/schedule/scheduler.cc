@@ -29,9 +29,10 @@ Scheduler::Scheduler(Executor& io, Executor& completions, const sync::Exchanges&
       model_(model),
       order_(strategy.order),
       rows_(layers),
-      plans_(layers) {}
+      plans_(layers),
+      endings_(new Endings{this, completions, std::vector<Completion>(layers)}) {}
 
-Scheduler::~Scheduler() = default;
+Scheduler::~Scheduler() { endings_->scheduler = nullptr; }
 
 void Scheduler::UsePlan(const plan::Plan& plan) {
   POSEIDON_ASSERT_ON(io_);
@@ -62,19 +63,19 @@ void Scheduler::TellLast(bool ends) {
 
 Status Scheduler::Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
                         plan::Scheme scheme) const {
-  const std::string name = "layer " + std::to_string(layer.value());
+  const auto name = [layer] { return "layer " + std::to_string(layer.value()); };
   if (row.state != LayerState::kIdle) {
-    return FailedPrecondition(name + " was pushed while it is " + std::string(NameOf(row.state)));
+    return FailedPrecondition(name() + " was pushed while it is " + std::string(NameOf(row.state)));
   }
   if (row.step && request.step <= *row.step) {
-    return FailedPrecondition(name + " was pushed for step " +
+    return FailedPrecondition(name() + " was pushed for step " +
                               std::to_string(request.step.value()) + " after step " +
                               std::to_string(row.step->value()));
   }
   // An absent worker brings neither a gradient nor factors, so either form of its request fits.
   const bool factors = plan::TakesFactors(scheme);
   if (!request.absent && factors != request.factors.has_value()) {
-    return FailedPrecondition(name + " was pushed " + (factors ? "dense" : "as factors") +
+    return FailedPrecondition(name() + " was pushed " + (factors ? "dense" : "as factors") +
                               ", but the plan's scheme for it is " +
                               std::string(plan::NameOf(scheme)));
   }
@@ -91,6 +92,7 @@ void Scheduler::Push(LayerId layer, sync::SyncRequest request) {
     return;
   }
   Begin(row, request.step);
+  row.only_wakes = request.only_wakes;
   request.priority = messaging::PriorityOf(order_, messaging::Leg::kContribution, request.step, position);
   request.done = Ending(layer, std::move(request.done));
   HandOver(layer, exchanges_.Of(scheme), std::move(request));
@@ -105,14 +107,16 @@ void Scheduler::Begin(Row& row, Step step) {
   TellLast(row.ends_backward);  // by another layer's push another backward pass has begun
 }
 
-// The completion fires once, also where the scheduler is gone by then. Either callback may need it, so they share it.
+// The completion fires once, also where the scheduler is gone by then.
 Completion Scheduler::Ending(LayerId layer, Completion done) {
-  auto shared = std::make_shared<Completion>(std::move(done));
-  return alive_.Guard(
-      [this, layer, shared](const Status& status) { OnDone(layer, std::move(*shared), status); },
-      [shared, &completions = completions_](const Status& status) {
-        completions.Post([shared, status] { (*shared)(status); });
-      });
+  endings_->done[layer.value()] = std::move(done);
+  return [endings = endings_, layer](const Status& status) { endings->End(layer, status); };
+}
+
+void Scheduler::Endings::End(LayerId layer, const Status& status) {
+  Completion ended = std::move(done[layer.value()]);
+  if (scheduler != nullptr) return scheduler->OnDone(layer, std::move(ended), status);
+  completions.Post([ended = std::move(ended), status = status] { ended(status); });
 }
 
 // A request in parts waits here until it is whole where the exchange takes none.
@@ -159,7 +163,9 @@ void Scheduler::OnDone(LayerId layer, Completion done, const Status& status) {
   // Layers overlap on the wire: busy is the union of their times and not the sum.
   if (--in_flight_ == 0) busy_ = busy_ + (now - busy_since_);
   if (backward_ends_) TellLast(LastUnlanded(*row.step));
-  completions_.Post([done = std::move(done), status] { done(status); });
+  // To wake a thread through another one would cost as much as all of the above.
+  if (row.only_wakes && status.ok()) return done(status);
+  completions_.Post([done = std::move(done), status = status] { done(status); });
 }
 
 Duration Scheduler::busy() const {

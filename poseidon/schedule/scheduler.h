@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "poseidon/base/alive.h"
 #include "poseidon/base/executor.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/messaging/order.h"
@@ -39,7 +38,8 @@ struct LayerTiming {
 // The layer-state table of one model. Pushes go to the exchange of the layer's scheme at once; what
 // orders them on the wire is the priority they carry, which every channel obeys between two writes.
 //
-// Thread: the I/O executor. Completions of pushes are posted to `completions`, exactly once each.
+// Thread: the I/O executor. Completions of pushes are posted to `completions`, exactly once each, but for the success of a
+// request that `only_wakes`, which completes on the I/O executor.
 // Lifetime: the exchanges outlive it.
 class Scheduler {
  public:
@@ -79,8 +79,19 @@ class Scheduler {
     TimePoint pushed_at;
     LayerTiming timing;
     bool ends_backward = false;
+    bool only_wakes = false;  // of the request under way
     sync::Exchange* in_parts = nullptr;          // takes the parts of the request under way; null: it is not in parts
     std::optional<sync::SyncRequest> incomplete;  // in parts, and its exchange takes none
+  };
+
+  // What completes the requests under way, by layer. Shared with the exchanges' completions, one of which may come when the
+  // scheduler is gone.
+  struct Endings {
+    Scheduler* scheduler;
+    Executor& completions;
+    std::vector<Completion> done;
+
+    void End(LayerId layer, const Status& status);
   };
 
   Status Check(const Row& row, LayerId layer, const sync::SyncRequest& request,
@@ -104,7 +115,7 @@ class Scheduler {
   std::uint32_t in_flight_ = 0;
   TimePoint busy_since_;
   Duration busy_{0};
-  Alive alive_;
+  const std::shared_ptr<Endings> endings_;
 };
 
 }  // namespace poseidon::schedule

@@ -424,6 +424,30 @@ TEST_F(SchedulerTest, WhatIsHeldFailsOnceWhenTheJobEnds) {
   simulation_.Run();
 }
 
+// A waiter is woken without a thread between; a failure keeps its order behind what tells the job's.
+TEST_F(SchedulerTest, WhatOnlyWakesLandsOnTheIoExecutor) {
+  for (const Status& end : {OkStatus(), Unavailable("a peer is gone")}) {
+    std::vector<Status> landed;
+    io_->Post([&] {
+      sync::SyncRequest request;
+      request.step = Step(end.ok() ? 1 : 2);
+      request.gradient = ViewOf(std::span(gradient_));
+      request.only_wakes = true;
+      request.done = [&](const Status& status) {
+        EXPECT_EQ(io_->OnExecutor(), status.ok());
+        EXPECT_EQ(completions_->OnExecutor(), !status.ok());
+        landed.push_back(status);
+      };
+      (*scheduler_)->Push(LayerId(0), std::move(request));
+    });
+    simulation_.Run();
+    EXPECT_TRUE(landed.empty());
+    dense_[0]->Land(*io_, end);
+    simulation_.Run();
+    EXPECT_EQ(landed, std::vector<Status>{end});
+  }
+}
+
 // A push in flight completes although the scheduler is gone by then.
 TEST_F(SchedulerTest, ACompletionOutlivesTheScheduler) {
   Landed landed;

@@ -72,7 +72,8 @@ Result<plan::Plan> Model::Commit() {
   if (!plan.ok()) return plan;
   levelled_ = !plan->cluster.host_of_rank.empty();
   MutexLock lock(mutex_);
-  layers_.resize(specs_.size());
+  layers_ = std::vector<Layer>(specs_.size());
+  requests_ = std::vector<sync::SyncRequest>(specs_.size());
   for (std::uint32_t i = 0; i < specs_.size(); ++i) {
     // Under no other scheme does a layer gather that does not under this one.
     const bool may = Gathers(LayerId(i), plan::Scheme::kFactorBroadcast);
@@ -188,6 +189,7 @@ Result<plan::Scheme> Model::Check(LayerId layer, const session::Push& push) cons
 Status Model::Push(LayerId id, session::Push push) {
   POSEIDON_RETURN_IF_ERROR(node_.failure());
   POSEIDON_ASSIGN_OR_RETURN(const plan::Scheme scheme, Check(id, push));
+  const bool only_wakes = !push.landed;
   {
     MutexLock lock(mutex_);
     Layer& layer = layers_[id.value()];
@@ -206,13 +208,14 @@ Status Model::Push(LayerId id, session::Push push) {
     layer.last = push.step;
     layer.rows = push.factors ? push.factors->rows : push.rows;
     layer.arrived = push.in_parts ? std::optional<std::uint64_t>(0) : std::nullopt;
+    layer.landed = std::move(push.landed);
   }
-  sync::SyncRequest request{push};
+  sync::SyncRequest& request = requests_[id.value()] = {push};
   if (Gathers(id, scheme)) request.gathered = gathered_[id.value()].get();
-  request.done = Complete(id, std::move(push.landed));
-  node_.Post([model = id_, id, request = std::move(request)](Node& node) mutable {
-    node.Push(model, id, std::move(request));
-  });
+  request.done = [this, id](const Status& status) { Complete(id, status); };
+  request.only_wakes = only_wakes;
+  // The request stays here until it is taken over there: what is posted would not hold it without memory of its own.
+  node_.Post([this, id](Node& node) { node.Push(id_, id, std::move(requests_[id.value()])); });
   return OkStatus();
 }
 
@@ -235,19 +238,21 @@ Status Model::Arrived(LayerId id, std::uint64_t elements) {
   return OkStatus();
 }
 
-Completion Model::Complete(LayerId layer, Completion landed) {
-  return [this, layer, landed = std::move(landed)](Status status) {
-    {
-      MutexLock lock(mutex_);
-      Layer& of = layers_[layer.value()];
-      of.waiting = false;
-      of.status = status;
-      // A thread that waits for other layers only is not woken.
-      if (of.awaited > 0) landed_.NotifyAll();
-    }
-    // The program's code runs without the lock, which Push, Landed and Wait take.
-    if (landed) landed(std::move(status));
-  };
+void Model::Complete(LayerId layer, const Status& status) {
+  Completion landed;
+  bool awaited = false;
+  {
+    MutexLock lock(mutex_);
+    Layer& of = layers_[layer.value()];
+    of.waiting = false;
+    of.status = status;
+    landed = std::move(of.landed);
+    awaited = of.awaited > 0;
+  }
+  // Without the lock, which the woken thread takes first. A thread that waits for other layers only is not woken.
+  if (awaited) landed_.NotifyAll();
+  // The program's code runs without the lock, which Push, Landed and Wait take.
+  if (landed) landed(status);
 }
 
 LayerId Model::WaitAny(std::span<const LayerId> layers) {

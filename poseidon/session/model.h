@@ -24,7 +24,7 @@
 #include "poseidon/session/declaration.h"
 #include "poseidon/session/overlap.h"
 #include "poseidon/session/pace.h"
-#include "poseidon/sync/contribution.h"
+#include "poseidon/sync/exchange.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::session {
@@ -161,6 +161,7 @@ class Model {
     Status status;
     std::uint32_t rows = 0;  // of the last push
     int awaited = 0;         // calls that block for it
+    Completion landed;       // of the push under way
   };
 
   using PlanTaker = UniqueFunction<void(Result<plan::Plan>)>;
@@ -172,7 +173,7 @@ class Model {
   std::optional<LayerId> FirstLanded(std::span<const LayerId> layers) const POSEIDON_REQUIRES(mutex_);
   void MeterEnded();
   void ReportMeasured();
-  Completion Complete(LayerId layer, Completion landed);
+  void Complete(LayerId layer, const Status& status);
 
   BlockingNode& node_;
   const ModelId id_;
@@ -203,6 +204,8 @@ class Model {
   // By layer, null for those of which no step Gathers. Used by whoever has the layer's turn: the exchange from Push on, then
   // the caller.
   std::vector<std::unique_ptr<factors::GatheredRows>> gathered_;
+  // By layer, on its way from Push to the I/O executor. Used by whoever has the layer's turn.
+  std::vector<sync::SyncRequest> requests_;
 };
 
 }  // namespace poseidon::session

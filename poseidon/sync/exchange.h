@@ -36,6 +36,7 @@ struct SyncRequest : Contribution {
   // Of a table, and of a layer whose product the device makes: where the mean lands instead of in `gradient`.
   factors::GatheredRows* gathered = nullptr;
   Completion done = {};  // on the executor of the exchange, never within the call that took the request
+  bool only_wakes = false;  // `done` runs nothing of the program's: the scheduler calls it at once where all went well
 };
 
 // One way to exchange layers, as a row of plan/schemes.h describes it: how contributions travel and

@@ -20,7 +20,15 @@ namespace poseidon::sync {
 // Thread: the I/O executor. Lifetime: the gradient's memory outlives it.
 class Landings {
  public:
+  Landings() = default;
   Landings(Step step, TensorView gradient) : step_(step), gradient_(gradient) {}
+
+  // Begins another step, of which nothing is expected yet. The list of parts keeps its memory.
+  void Begin(Step step, TensorView gradient) {
+    step_ = step;
+    gradient_ = gradient;
+    parts_.clear();
+  }
 
   // `bytes` of the gradient from `begin` on come from this owner.
   void Expect(MemberId owner, std::uint64_t begin, std::uint64_t bytes) { parts_.push_back({owner, begin, bytes}); }

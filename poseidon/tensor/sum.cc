@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "poseidon/base/check.h"
 
@@ -42,45 +41,47 @@ template <typename T>
 void Sum(std::span<const Summand> summands, std::size_t ranks, std::uint64_t elements,
          Scaling scaling, T* out) {
   std::uint64_t total_weight = 0;
-  std::vector<Summand> present;
-  present.reserve(summands.size());
-  for (const Summand& c : summands) {
-    if (c.memory == nullptr) continue;
-    present.push_back(c);
-    total_weight += c.weight;
-  }
+  for (const Summand& c : summands) total_weight += c.memory == nullptr ? 0 : c.weight;
   // The sums of hosts hold the weights already (docs/decisions/local-level.md).
   const bool weighted = total_weight != 0 && scaling != Scaling::kMeanOfSums;
-  // Not multiplied by it: a mean over no samples may hold NaNs.
-  if (total_weight != 0) {
-    std::erase_if(present, [](const Summand& c) { return c.weight == 0; });
-  }
   const T divisor = total_weight != 0 ? static_cast<T>(total_weight) : static_cast<T>(ranks);
   const bool scale = scaling != Scaling::kNone && divisor != T{1} && !std::is_integral_v<T>;
   const T factor = scale ? T{1} / divisor : T{1};
-  if (present.size() == 1 && !weighted && !scale &&
-      present[0].memory == reinterpret_cast<const std::byte*>(out)) {
-    return;  // one worker: the sum is already where it belongs
-  }
 
-  const auto term = [&](std::size_t c, std::uint64_t begin) {
-    return Term<T>{reinterpret_cast<const T*>(present[c].memory) + begin,
-                   weighted ? static_cast<T>(present[c].weight) : T{1}};
+  // The first summand from `c` on that counts. One without weight is not multiplied by it: a mean over no samples may hold
+  // NaNs.
+  const std::size_t end = summands.size();
+  const auto present_from = [&](std::size_t c) {
+    const auto counts = [&](const Summand& one) { return one.memory != nullptr && (total_weight == 0 || one.weight != 0); };
+    while (c < end && !counts(summands[c])) ++c;
+    return c;
   };
-  const std::size_t count = present.size();
-  if (count == 0) return static_cast<void>(std::fill_n(out, elements, T{0}));
-  if (count == 1) return Scale(term(0, 0), factor, elements, out);
-  if (count == 2) return AddPair(term(0, 0), term(1, 0), factor, elements, out);
+  const auto term = [&](std::size_t c, std::uint64_t begin) {
+    return Term<T>{reinterpret_cast<const T*>(summands[c].memory) + begin,
+                   weighted ? static_cast<T>(summands[c].weight) : T{1}};
+  };
+  const std::size_t first = present_from(0);
+  if (first == end) return static_cast<void>(std::fill_n(out, elements, T{0}));
+  const std::size_t second = present_from(first + 1);
+  if (second == end) {
+    // One worker: the sum may be where it belongs already.
+    const bool there = !weighted && !scale && summands[first].memory == reinterpret_cast<const std::byte*>(out);
+    return there ? void() : Scale(term(first, 0), factor, elements, out);
+  }
+  const std::size_t third = present_from(second + 1);
+  if (third == end) return AddPair(term(first, 0), term(second, 0), factor, elements, out);
   // Beside `out`, because `out` may be one of the summands still to come.
   alignas(64) std::array<T, kBlock> sum;
   const Term<T> so_far{sum.data(), T{1}};
   for (std::uint64_t begin = 0; begin < elements; begin += kBlock) {
     const std::uint64_t n = std::min(kBlock, elements - begin);
-    AddPair(term(0, begin), term(1, begin), T{1}, n, sum.data());
-    for (std::size_t c = 2; c + 1 < count; ++c) {
-      AddPair(so_far, term(c, begin), T{1}, n, sum.data());
+    AddPair(term(first, begin), term(second, begin), T{1}, n, sum.data());
+    for (std::size_t c = third; c < end;) {
+      const std::size_t next = present_from(c + 1);
+      const bool last = next == end;
+      AddPair(so_far, term(c, begin), last ? factor : T{1}, n, last ? out + begin : sum.data());
+      c = next;
     }
-    AddPair(so_far, term(count - 1, begin), factor, n, out + begin);
   }
 }
 

@@ -20,11 +20,15 @@ AuthenticatedCodec::AuthenticatedCodec(int fd, const RecordSecrets& secrets, std
 
 Codec::Moved AuthenticatedCodec::Read(ReadCursor& into, Amount amount) {
   Moved moved;
+  bool emptied = false;  // the system has no more than it has given
   for (;;) {
     if (!in_record_) {
       moved.bytes += spill_.MoveTo(into);
       // Before a record is begun: its bytes lie in the reader's memory and count only once its tag has been checked.
-      if (into.done() || moved.bytes >= amount.enough) return moved;
+      if (into.done() || moved.bytes >= amount.enough) {
+        if (emptied && spill_.empty() && ahead() < kRecordHeaderBytes) moved.next = Next::kReadable;
+        return moved;
+      }
       if (ahead() >= kRecordHeaderBytes && !BeginRecord(into)) {
         return {.bytes = moved.bytes, .next = Next::kFailed, .error = EBADMSG};
       }
@@ -42,12 +46,12 @@ Codec::Moved AuthenticatedCodec::Read(ReadCursor& into, Amount amount) {
         continue;
       }
     }
-    moved.next = Receive(moved.error);
+    moved.next = emptied ? Next::kReadable : Receive(moved.error, emptied);
     if (moved.next != Next::kGoOn) return moved;
   }
 }
 
-Codec::Next AuthenticatedCodec::Receive(int& error) {
+Codec::Next AuthenticatedCodec::Receive(int& error, bool& emptied) {
   std::memmove(ahead_.data(), ahead_.data() + ahead_begin_, ahead());
   ahead_end_ -= std::exchange(ahead_begin_, 0);
   const GatheredCall call =
@@ -56,6 +60,7 @@ Codec::Next AuthenticatedCodec::Receive(int& error) {
   if (call.error != 0) return call.would_block() ? Next::kReadable : Next::kFailed;
   if (call.bytes == 0) return Next::kEnded;
   wire_.in += call.bytes;
+  emptied = LeavesNothing(call.bytes, call.offered);
   const std::size_t landed = std::min(call.bytes, body_.left());
   // At once, while the bytes are in the cache.
   body_.ForNext(landed, [this](MutableBytes piece) { opening_.cipher().Piece(piece); });

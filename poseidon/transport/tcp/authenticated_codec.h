@@ -34,8 +34,8 @@ class AuthenticatedCodec final : public Codec {
 
   void AddRecord(WriteCursor& from, std::size_t body_bytes, Frame& frame);
   std::size_t ahead() const { return ahead_end_ - ahead_begin_; }
-  // One call: into the body under way and behind it into ahead_. Nothing when bytes have come.
-  Next Receive(int& error);
+  // One call: into the body under way and behind it into ahead_. kGoOn when bytes have come; `emptied`: and no more are there.
+  Next Receive(int& error, bool& emptied);
   // False when the header is no record's.
   bool BeginRecord(ReadCursor& into);
   void TakeBodyFromAhead();

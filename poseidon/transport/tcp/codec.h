@@ -75,7 +75,7 @@ class Codec {
  public:
   enum class Next {
     kGoOn,      // call again when convenient
-    kReadable,  // call again once the socket is readable
+    kReadable,  // call again once the socket is readable: nothing is here, and before that the system has nothing
     kWritable,  // call again once the socket is writable
     kEnded,     // the peer ended the stream
     kFailed,    // `error` says why; EBADMSG when bytes do not check

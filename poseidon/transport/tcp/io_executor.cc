@@ -6,12 +6,15 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <system_error>
@@ -36,6 +39,37 @@ TimePoint After(TimePoint now, Duration delay) {
   constexpr Duration kForever = std::chrono::hours(24 * 365 * 100);
   return now + (delay < kForever ? delay : kForever);
 }
+
+// How long a turn goes on with what its own tasks post: a message takes a few of them, and between two turns the system is
+// asked which sockets are ready, which costs more than they do.
+constexpr Duration kTurn = std::chrono::microseconds(50);
+
+// Where Asio keeps the one turn that waits in its queue. It would ask the system for the memory of each that another thread
+// posts.
+struct TurnMemory {
+  alignas(std::max_align_t) std::array<std::byte, 128> bytes;
+};
+
+template <typename T>
+struct TurnAllocator {
+  using value_type = T;
+  explicit TurnAllocator(TurnMemory& in) : memory(&in) {}
+  template <typename Other>
+  TurnAllocator(const TurnAllocator<Other>& other) : memory(other.memory) {}  // NOLINT(google-explicit-constructor)
+
+  T* allocate(std::size_t count) {
+    static_assert(sizeof(T) <= sizeof(TurnMemory::bytes) && alignof(T) <= alignof(TurnMemory));
+    POSEIDON_CHECK(count == 1, "one turn waits at a time");
+    return reinterpret_cast<T*>(memory->bytes.data());
+  }
+  void deallocate(T*, std::size_t) {}
+  template <typename Other>
+  bool operator==(const TurnAllocator<Other>& other) const {
+    return memory == other.memory;
+  }
+
+  TurnMemory* memory;
+};
 
 }  // namespace
 
@@ -62,21 +96,29 @@ struct IoExecutor::Loop {
     io.reset();  // destroys the tasks that still wait for a descriptor, and what they own
   }
 
+  struct NextTurn {
+    using allocator_type = TurnAllocator<NextTurn>;
+    allocator_type get_allocator() const { return allocator_type(loop->turn_memory); }
+    void operator()() const { loop->Turn(); }
+    Loop* loop;
+  };
+
   // Has Turn run soon.
   void ScheduleTurn() POSEIDON_REQUIRES(mutex) {
     // One turn runs all that is due, so that a second entry in Asio's queue would find nothing.
     if (turn_scheduled) return;
     turn_scheduled = true;
-    asio::post(*io, [this] { Turn(); });
+    asio::post(*io, NextTurn{this});
   }
 
-  // Runs the tasks that are due by now, then arranges for the next turn.
+  // Runs the tasks that are due by now, and for a moment what they post, then arranges for the next turn.
   void Turn() {
     const TimePoint turn_began = Now();
     MutexLock lock(mutex);
     for (;;) {
       const std::optional<TaskQueue::Place> next = queue.Next();
-      if (stopping || !next || next->due > turn_began) break;
+      if (stopping || !next) break;
+      if (next->due > turn_began && next->due > std::min(Now(), turn_began + kTurn)) break;
       Task task = queue.Pop();
       lock.Unlock();
       task();
@@ -89,13 +131,21 @@ struct IoExecutor::Loop {
       // Through Asio's queue and not in this loop: the sockets that are ready have their turn first.
       if (next->due <= Now()) {
         ScheduleTurn();
-      } else {
-        alarm->expires_at(Clock::time_point(next->due.since_origin));
-        alarm->async_wait([this](const std::error_code& error) {
-          if (!error) Turn();
-        });
+      } else if (alarm_at != next->due) {
+        SetAlarm(next->due);
       }
     }
+  }
+
+  void SetAlarm(TimePoint at) POSEIDON_REQUIRES(mutex) {
+    alarm_at = at;
+    alarm->expires_at(Clock::time_point(at.since_origin));
+    alarm->async_wait([this](const std::error_code& error) {
+      if (error) return;
+      MutexLock lock(mutex);
+      alarm_at.reset();
+      ScheduleTurn();
+    });
   }
 
   // Tasks run and die outside it.
@@ -104,7 +154,9 @@ struct IoExecutor::Loop {
   std::uint64_t next_sequence POSEIDON_GUARDED_BY(mutex) = 1;
   bool turn_scheduled POSEIDON_GUARDED_BY(mutex) = false;
   bool stopping POSEIDON_GUARDED_BY(mutex) = false;
+  std::optional<TimePoint> alarm_at POSEIDON_GUARDED_BY(mutex);  // for which the alarm is set: to set it takes system calls
 
+  TurnMemory turn_memory;  // of the turn that is scheduled
   std::optional<asio::io_context> io;  // destroyed by the thread itself
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::optional<asio::steady_timer> alarm;

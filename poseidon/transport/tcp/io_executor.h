@@ -12,8 +12,8 @@ namespace poseidon::transport::tcp {
 // An executor that is one thread and also waits for sockets: the place where all network objects of
 // a process live. Its time is the steady clock with that clock's own origin.
 //
-// Tasks and ready sockets take turns: the tasks that were due when a turn began run, then what the
-// sockets have ready, so neither starves the other.
+// Tasks and ready sockets take turns: the tasks that were due when a turn began run, and those that become due within 50 us
+// of that, then what the sockets have ready, so neither starves the other.
 //
 // Lifetime: destroy connections, listeners and contexts before the executor, unless one of its own
 // tasks owns them. Destroying it waits for the task under way and drops the rest; what is dropped

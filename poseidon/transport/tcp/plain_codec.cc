@@ -21,7 +21,8 @@ Codec::Moved PlainCodec::Read(ReadCursor& into, Amount amount) {
     into.Advance(call.bytes);
     moved.bytes += call.bytes;
     wire_.in += call.bytes;
-    if (call.bytes < call.offered && moved.bytes < amount.enough) {
+    const bool unfinished = call.bytes < call.offered && moved.bytes < amount.enough;
+    if (unfinished || LeavesNothing(call.bytes, call.offered)) {
       moved.next = Next::kReadable;  // the system has no more: another read would return EAGAIN
       return moved;
     }

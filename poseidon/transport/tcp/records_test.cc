@@ -79,6 +79,12 @@ class End {
     Pump();
   }
 
+  // One read of what has arrived.
+  Codec::Moved Read(MutableBytes into, std::size_t enough) {
+    ReadCursor cursor(std::span<const MutableBytes>(&into, 1));
+    return codec_->Read(cursor, {.enough = enough, .limit = kNever});
+  }
+
   ByteBuffer landed;
   Codec::Moved last;  // `bytes` since Expect
 
@@ -171,6 +177,31 @@ TEST_P(RecordsTest, ALargeBufferBeginsARecord) {
   EXPECT_EQ(NextRecordBytes(std::span(buffers).subspan(1), 100), 100u);
   const ByteBuffer huge(1 << 20);
   EXPECT_EQ(NextRecordBytes(std::vector<ConstBytes>{huge}, kNever), kRecordBytes);
+}
+
+// A reader of small frames has room behind what it needs. A large payload is not opened into it, but where it belongs.
+TEST_P(RecordsTest, ALargeRecordWaitsForTheReadThatNamesItsPlace) {
+  const ByteBuffer header = RandomBytes(64, 1), body = RandomBytes(40'000, 2);
+  End reader(GetParam(), "down", "up");
+  reader.Arrives(writer_.Write(std::vector<ConstBytes>{header, body}));
+  ByteBuffer ahead(16'384), place(body.size());
+  EXPECT_EQ(reader.Read(ahead, header.size()).bytes, header.size());
+  EXPECT_EQ(reader.Read(place, body.size()).bytes, body.size());
+  EXPECT_EQ(place, body);
+}
+
+// A read that has emptied the system's buffer says so, and the next one need not ask in vain.
+TEST_P(RecordsTest, AReadSaysWhereNothingMoreIsThere) {
+  const ByteBuffer frame = RandomBytes(1'000, 1);
+  End reader(GetParam(), "down", "up");
+  reader.Arrives(writer_.Write(frame));
+  ByteBuffer ahead(16'384);
+  const Codec::Moved moved = reader.Read(ahead, 64);
+  EXPECT_EQ(moved.bytes, frame.size());
+  EXPECT_EQ(moved.next, Codec::Next::kReadable);
+  const ByteBuffer two = writer_.Write(std::vector<ConstBytes>{frame, RandomBytes(40'000, 2)});
+  reader.Arrives(two);
+  EXPECT_EQ(reader.Read(MutableBytes(ahead).first(500), 500).next, Codec::Next::kGoOn) << "the rest is here";
 }
 
 TEST_P(RecordsTest, NothingReadableIsOnTheWireOfSealedRecords) {

@@ -31,17 +31,22 @@ SealedCodec::SealedCodec(int fd, CipherKind kind, const RecordSecrets& secrets, 
 
 Codec::Moved SealedCodec::Read(ReadCursor& into, Amount amount) {
   Moved moved;
+  bool emptied = false;  // the system has no more than it has given
   for (;;) {
     moved.bytes += spill_.MoveTo(into);
     while (!into.done() && moved.bytes < amount.limit) {
-      const Opened opened = OpenNext(into, moved.bytes);
+      const Opened opened = OpenNext(into, moved.bytes, amount.enough);
       if (opened == Opened::kBad) return {.bytes = moved.bytes, .next = Next::kFailed, .error = EBADMSG};
-      if (opened == Opened::kIncomplete) break;
+      if (opened == Opened::kRecord) continue;
+      if (emptied && opened == Opened::kIncomplete) moved.next = Next::kReadable;
+      break;
     }
-    if (moved.bytes >= amount.enough) return moved;
+    if (moved.bytes >= amount.enough || moved.next == Next::kReadable) return moved;
     std::memmove(input_.data(), input_.data() + input_begin_, input_end_ - input_begin_);
     input_end_ -= std::exchange(input_begin_, 0);
-    const SocketCall call = Receive(fd_, MutableBytes(input_).subspan(input_end_));
+    const MutableBytes room = MutableBytes(input_).subspan(input_end_);
+    const SocketCall call = Receive(fd_, room);
+    emptied = LeavesNothing(call.bytes, room.size());
     input_end_ += call.bytes;
     wire_.in += call.bytes;
     if (call.error == 0 && call.bytes > 0) continue;
@@ -51,7 +56,7 @@ Codec::Moved SealedCodec::Read(ReadCursor& into, Amount amount) {
   }
 }
 
-SealedCodec::Opened SealedCodec::OpenNext(ReadCursor& into, std::size_t& bytes) {
+SealedCodec::Opened SealedCodec::OpenNext(ReadCursor& into, std::size_t& bytes, std::size_t enough) {
   const ConstBytes arrived = ConstBytes(input_).subspan(input_begin_, input_end_ - input_begin_);
   RecordHeader header;
   if (arrived.size() < header.size()) return Opened::kIncomplete;
@@ -63,6 +68,7 @@ SealedCodec::Opened SealedCodec::OpenNext(ReadCursor& into, std::size_t& bytes) 
     input_.resize(std::max(input_.size(), input_begin_ + fields->body_bytes + kAroundBody));
     return Opened::kIncomplete;
   }
+  if (bytes >= enough && fields->body_bytes > into.left()) return Opened::kLater;
   ConstBytes body = arrived.subspan(header.size(), fields->body_bytes);
   Tag tag;
   std::ranges::copy(arrived.subspan(header.size() + body.size(), tag.size()), tag.begin());

@@ -23,10 +23,11 @@ class SealedCodec final : public Codec {
   bool unsent() const override { return output_begin_ < output_end_; }
 
  private:
-  enum class Opened { kRecord, kIncomplete, kBad };
+  enum class Opened { kRecord, kLater, kIncomplete, kBad };
 
-  // Opens the record at the front of input_ into `into`, what is too much into spill_.
-  Opened OpenNext(ReadCursor& into, std::size_t& bytes);
+  // Opens the record at the front of input_ into `into`, what is too much into spill_. Where `enough` bytes have been read
+  // already, a record that is too much stays for the read that names its place.
+  Opened OpenNext(ReadCursor& into, std::size_t& bytes, std::size_t enough);
   void Seal(WriteCursor& from, std::size_t body_bytes);
   // 0, EAGAIN or the error.
   int Flush();

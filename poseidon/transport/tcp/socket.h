@@ -67,6 +67,11 @@ SocketCall Send(int fd, ConstBytes from);
 struct GatheredCall : SocketCall {
   std::size_t offered = 0;
 };
+// Whether a read of `bytes` that had room for `offered` has emptied the system's buffer, and still has when its bytes have been
+// dealt with: that takes long enough for more to come where they are many.
+inline bool LeavesNothing(std::size_t bytes, std::size_t offered) {
+  return bytes < offered && bytes <= std::size_t{16} << 10;
+}
 // What arrives beyond the limit lands in `behind`.
 GatheredCall Receive(int fd, std::span<const MutableBytes> into, std::size_t limit, MutableBytes behind = {});
 GatheredCall Send(int fd, std::span<const ConstBytes> from, std::size_t limit);

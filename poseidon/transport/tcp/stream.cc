@@ -112,9 +112,9 @@ void Stream::PumpRead() {
       read_end_ = WhyItStopped(moved);
     }
     // Also where the same call met the end: what arrived before it counts, and the next read gets the end.
-    if (read_->bytes >= read_->min_bytes) {
-      CompleteRead(OkStatus());
-    } else if (moved.next == Codec::Next::kReadable) {
+    if (read_->bytes >= read_->min_bytes) CompleteRead(OkStatus());
+    // By its completion the connection may have been closed, or the next read begun, for which there is nothing either.
+    if (moved.next == Codec::Next::kReadable && read_ && read_end_.ok()) {
       read_pump_ = Pump::kWaiting;
       return link_.socket->WhenReadable([self = shared_from_this()] { self->PumpRead(); });
     }
