@@ -73,12 +73,12 @@ def test_a_net_is_timed_with_the_same_notes(bench):
 
 def test_what_is_missing_is_named_with_its_fork(bench):
     net = bench.write("ssd.prototxt", """
-layer { name: "data" type: "VideoData" top: "data" top: "label"
+layer { name: "data" type: "SegData" top: "data" top: "label"
         transform_param { crop_size: 2 } }
 layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 2 kernel_size: 3 relu: true } }
 """)
     done = jobs.run(bench.poseidon, "time", "--model", net)
     assert done.code == 1
     assert len(done.err.lines) == 1, done.err.text
-    assert f"{net}:2: unknown layer type 'VideoData' of SSD or of temporal segment networks in layer 'data'; line 4: unknown field 'relu' of Intel Caffe in " \
+    assert f"{net}:2: unknown layer type 'SegData' of temporal segment networks in layer 'data'; line 4: unknown field 'relu' of Intel Caffe in " \
            "ConvolutionParameter of layer 'conv' (Convolution)" in done.err.text

@@ -13,9 +13,10 @@ constexpr int kMirrored = 2;  // EXIF's orientation
 
 struct Pair {
   std::string image, labels;
+  std::uint8_t label = 0;  // where one is for all pixels
 };
 
-Result<std::vector<Pair>> ReadPairs(const std::string& path) {
+Result<std::vector<Pair>> ReadPairs(const std::string& path, PairLabels kind) {
   std::string text;
   if (const Status read = ReadFileBytes(path, &text); !read.ok()) return Status(read.code(), "image list " + read.message());
   std::vector<Pair> pairs;
@@ -25,10 +26,16 @@ Result<std::vector<Pair>> ReadPairs(const std::string& path) {
     Pair pair;
     std::string third;
     if (!(words >> pair.image)) continue;  // empty
-    if (!(words >> pair.labels) || words >> third) {
+    int label = 0;
+    const bool reads = kind == PairLabels::kNone     ? true
+                       : kind == PairLabels::kNumber ? words >> label && label >= 0 && label <= 255
+                                                     : static_cast<bool>(words >> pair.labels);
+    if (!reads || (kind != PairLabels::kNone && words >> third)) {
       return InvalidArgument("image list " + path + ", pair " + std::to_string(pairs.size() + 1) + " is '" + line.substr(0, 100) +
-                             "', expected the paths of an image and of its labels");
+                             (kind == PairLabels::kNumber ? "', expected the path of an image and its label, 0 to 255"
+                                                          : "', expected the paths of an image and of its labels"));
     }
+    pair.label = static_cast<std::uint8_t>(label);
     pairs.push_back(std::move(pair));
   }
   if (pairs.empty()) return InvalidArgument("image list " + path + " is empty, expected lines with the paths of an image and of its labels");
@@ -87,19 +94,22 @@ class PairedImageReader final : public SampleReader {
     const PairedImagesOptions& options = images_->options();
     const Pair& pair = images_->pair(entry_);
     POSEIDON_RETURN_IF_ERROR(ReadImageFile(options.root_folder + pair.image, options.channels, options.size, &image_));
-    POSEIDON_RETURN_IF_ERROR(ReadImageFile(options.root_folder + pair.labels, Channels::kGrey, {}, &labels_));
-    if (options.size.is_given()) {
-      Image scaled;
-      POSEIDON_RETURN_IF_ERROR(ResizeBy(Interpolation::kNearest, labels_, options.size.height, options.size.width, &scaled));
-      labels_ = std::move(scaled);
-    }
     const ImageShape& shape = image_.shape;
+    if (options.labels == PairLabels::kImage) {
+      POSEIDON_RETURN_IF_ERROR(ReadImageFile(options.root_folder + pair.labels, Channels::kGrey, {}, &labels_));
+      if (options.size.is_given()) POSEIDON_RETURN_IF_ERROR(ScaleLabels(options.size.height, options.size.width));
+    } else {
+      POSEIDON_RETURN_IF_ERROR(Allocate({1, shape.height, shape.width}, &labels_));
+      std::fill(labels_.planes.begin(), labels_.planes.end(), options.labels == PairLabels::kNumber ? pair.label : options.padding);
+    }
     if (labels_.shape.height != shape.height || labels_.shape.width != shape.width) {
       return InvalidArgument("labels " + pair.labels + " are " + std::to_string(labels_.shape.height) + "x" +
                              std::to_string(labels_.shape.width) + ", expected " + std::to_string(shape.height) + "x" +
                              std::to_string(shape.width) + " as the image " + pair.image);
     }
-    POSEIDON_RETURN_IF_ERROR(Cut());
+    const RandomWords words = options.draw(number_);
+    POSEIDON_RETURN_IF_ERROR(Scale(words));
+    POSEIDON_RETURN_IF_ERROR(Cut(words));
     const Sample pixels{.shape = image_.shape, .bytes = image_.planes.data()};
     POSEIDON_ASSIGN_OR_RETURN(ImageShape whole, images_->transformer().OutputShape(pixels.shape, pair.image));
     const auto place = static_cast<std::size_t>(whole.height * whole.width);
@@ -107,26 +117,66 @@ class PairedImageReader final : public SampleReader {
     images_->transformer().Apply(pixels, {}, numbers_.data());
     std::copy(labels_.planes.begin(), labels_.planes.end(), numbers_.end() - static_cast<std::ptrdiff_t>(place));
     ++whole.channels;
+    if (options.pads && options.crop.is_given()) Pad(options.mirror && words[0] % 2 == 1, &whole);
     *sample = {.shape = whole, .floats = numbers_.data()};
     return OkStatus();
   }
 
+  Status ScaleLabels(std::int64_t height, std::int64_t width) {
+    Image scaled;
+    POSEIDON_RETURN_IF_ERROR(ResizeBy(Interpolation::kNearest, labels_, height, width, &scaled));
+    labels_ = std::move(scaled);
+    return OkStatus();
+  }
+
+  Status Scale(const RandomWords& words) {
+    const std::vector<float>& scales = images_->options().scales;
+    if (scales.empty()) return OkStatus();
+    const float scale = scales[static_cast<std::size_t>(Below(words[3], scales.size()))];
+    const auto height = static_cast<std::int64_t>(static_cast<float>(image_.shape.height) * scale);
+    const auto width = static_cast<std::int64_t>(static_cast<float>(image_.shape.width) * scale);
+    Image scaled;
+    POSEIDON_RETURN_IF_ERROR(Resize(image_, std::max<std::int64_t>(1, height), std::max<std::int64_t>(1, width), &scaled));
+    image_ = std::move(scaled);
+    return ScaleLabels(image_.shape.height, image_.shape.width);
+  }
+
+  // To the size of the crop: behind what there is, which is in front once it is mirrored.
+  void Pad(bool mirrored, ImageShape* shape) {
+    const ImageSize& crop = images_->options().crop;
+    if (shape->height == crop.height && shape->width == crop.width) return;
+    const std::vector<float> from = std::exchange(numbers_, {});
+    const auto place = static_cast<std::size_t>(crop.height * crop.width);
+    numbers_.assign(static_cast<std::size_t>(shape->channels) * place, 0.0F);
+    std::fill(numbers_.end() - static_cast<std::ptrdiff_t>(place), numbers_.end(), static_cast<float>(images_->options().padding));
+    for (std::int64_t row = 0; row < shape->channels * shape->height; ++row) {
+      const std::int64_t plane = row / shape->height, y = row % shape->height;
+      const std::int64_t left = mirrored ? crop.width - shape->width : 0;
+      std::copy_n(from.begin() + row * shape->width, shape->width, numbers_.begin() + (plane * crop.height + y) * crop.width + left);
+    }
+    shape->height = crop.height;
+    shape->width = crop.width;
+  }
+
   // The same of both: mirrored, then cut.
-  Status Cut() {
+  Status Cut(const RandomWords& words) {
     const PairedImagesOptions& options = images_->options();
-    const RandomWords words = options.draw(number_);
     const bool mirrors = options.mirror && words[0] % 2 == 1;
     if (options.crop.is_given()) {
-      const std::int64_t rows = image_.shape.height - options.crop.height, columns = image_.shape.width - options.crop.width;
+      const ImageSize crop = {options.pads ? std::min(options.crop.height, image_.shape.height) : options.crop.height,
+                              options.pads ? std::min(options.crop.width, image_.shape.width) : options.crop.width};
+      const std::int64_t rows = image_.shape.height - crop.height, columns = image_.shape.width - crop.width;
       if (rows < 0 || columns < 0) {
         return InvalidArgument("image " + images_->pair(entry_).image + " is " + std::to_string(image_.shape.height) + "x" +
                                std::to_string(image_.shape.width) + ", expected at least the crop's " + std::to_string(options.crop.height) + "x" +
                                std::to_string(options.crop.width));
       }
-      const auto top = static_cast<std::int64_t>(Below(words[1], static_cast<std::uint64_t>(rows + 1)));
-      const auto left = static_cast<std::int64_t>(Below(words[2], static_cast<std::uint64_t>(columns + 1)));
+      const auto place = [&](std::uint32_t word, std::int64_t room) {
+        return options.centred ? room / 2 : static_cast<std::int64_t>(Below(word, static_cast<std::uint64_t>(room + 1)));
+      };
+      const std::int64_t top = place(words[1], rows), left = place(words[2], columns);
       for (Image* const image : {&image_, &labels_}) {
-        *image = CutOut(*image, top, mirrors ? columns - left : left, options.crop.height, options.crop.width);
+        *image = CutOut(*image, top, mirrors && !options.centred ? columns - left : left, crop.height, crop.width);
       }
     }
     if (mirrors) {
@@ -148,7 +198,7 @@ std::unique_ptr<SampleReader> PairedImages::MakeReader() { return std::make_uniq
 }  // namespace
 
 Result<std::unique_ptr<SampleSource>> OpenPairedImages(PairedImagesOptions options, Transformer transformer) {
-  POSEIDON_ASSIGN_OR_RETURN(std::vector<Pair> pairs, ReadPairs(options.list));
+  POSEIDON_ASSIGN_OR_RETURN(std::vector<Pair> pairs, ReadPairs(options.list, options.labels));
   return std::unique_ptr<SampleSource>(std::make_unique<PairedImages>(std::move(pairs), std::move(options), std::move(transformer)));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/data/transformer.h"
 
+#include <array>
 #include <utility>
 
 #include "poseidon/base/check.h"
@@ -41,18 +42,31 @@ Result<MeanPixels> ReadMeanFile(const TransformationParameter& parameters) {
                   " values, expected those of its shape, " + ToString(mean.shape));
 }
 
-Status CheckNoObjectSteps(const TransformationParameter& parameters) {
-  const char* const step = parameters.has_resize_param()      ? "resize_param"
-                           : parameters.has_distort_param()   ? "distort_param"
-                           : parameters.has_expand_param()    ? "expand_param"
-                           : parameters.has_emit_constraint() ? "emit_constraint"
-                                                              : nullptr;
-  if (step == nullptr) return OkStatus();
-  return InvalidArgument(std::string("transform_param has ") + step + ", expected it in a layer of type AnnotatedData alone");
+Status CheckSteps(const TransformationParameter& parameters, Steps taken) {
+  struct Entry {
+    Steps steps;
+    const char* layer;
+    std::vector<const char*> fields;
+  };
+  static const std::array<Entry, 3> kEntries = {{
+      {Steps::kOfObjects, "AnnotatedData", {"resize_param", "distort_param", "expand_param", "emit_constraint"}},
+      {Steps::kOfPairs, "ImageSegData", {"scale_factors", "crop_height", "crop_width"}},
+      {Steps::kOfVideos, "VideoData", {"fix_crop", "more_fix_crop", "multi_scale", "scale_ratios", "max_distort", "is_flow"}},
+  }};
+  const auto* const reflection = parameters.GetReflection();
+  for (const Entry& entry : kEntries) {
+    if (entry.steps == taken) continue;
+    for (const char* const name : entry.fields) {
+      const auto* const field = parameters.GetDescriptor()->FindFieldByName(name);
+      if (field->is_repeated() ? reflection->FieldSize(parameters, field) == 0 : !reflection->HasField(parameters, field)) continue;
+      return InvalidArgument(std::string("transform_param has ") + name + ", expected it in a layer of type " + entry.layer + " alone");
+    }
+  }
+  return OkStatus();
 }
 
 Result<Transformer> Transformer::Make(const TransformationParameter& parameters, Phase phase) {
-  POSEIDON_RETURN_IF_ERROR(CheckNoObjectSteps(parameters));
+  POSEIDON_RETURN_IF_ERROR(CheckSteps(parameters, Steps::kOfAll));
   Transformer made;
   made.phase_ = phase;
   made.crop_ = parameters.crop_size();

@@ -18,8 +18,11 @@ namespace poseidon::caffe {
 // numbers than its shape has.
 Result<MeanPixels> ReadMeanFile(const TransformationParameter& parameters);
 
-// Fails where transform_param has a step that ObjectTransform alone takes.
-Status CheckNoObjectSteps(const TransformationParameter& parameters);
+// Steps of transform_param that the layers of one type alone take.
+enum class Steps { kOfAll, kOfObjects, kOfPairs, kOfVideos };
+
+// Fails where transform_param has a step that is neither of all layers nor among `taken`.
+Status CheckSteps(const TransformationParameter& parameters, Steps taken);
 
 // Caffe's transform_param: crop (at random when training, else the centre), mirror (at random, when
 // testing too), minus mean (an image of the source's size, or a value per channel), times scale.

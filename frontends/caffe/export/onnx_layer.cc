@@ -51,6 +51,7 @@ std::optional<std::string> WhyNotOnnx(const LayerParameter& layer) {
   if (layer.type() == "Dropout" && dropout.sample_weights_test() && dropout.dropout_ratio() > 0) {
     return " with sample_weights_test, which draws";
   }
+  if (layer.type() == "Pooling" && layer.pooling_param().dilation_size() > 0) return " with dilation, which is not written";
   if (FindOnnxConverter(layer.type()) != nullptr) return std::nullopt;
   for (const Reason& reason : kReasons) {
     if (reason.type == layer.type()) return std::string(reason.words);

@@ -81,9 +81,11 @@ class SegNetBnLayer final : public BnLayer {
 // That of temporal segment networks and PSPNet: blobs are slope, bias, and the running mean and variance, 1 x C.
 // Training normalizes with the batch's statistics and lets the running ones follow them: r = momentum * r + (1 - momentum)
 // * batch, the variance biased. Testing uses the running ones; so does training with `frozen`, which learns nothing.
+// BNData is the same; there the fork takes the statistics over all its workers' batches, here each worker takes those of its own.
 class SlopeBnLayer final : public BnLayer {
  public:
-  using BnLayer::BnLayer;
+  SlopeBnLayer(const LayerParameter& param, const LayerContext& context, double momentum)
+      : BnLayer(param, context), momentum_(param.bn_param().has_momentum() ? static_cast<double>(param.bn_param().momentum()) : momentum) {}
   bool is_statistic(int index) const override { return index >= 2; }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
@@ -93,8 +95,8 @@ class SlopeBnLayer final : public BnLayer {
     FillerParameter mean;
     FillerParameter variance;
     variance.set_value(options.frozen() ? 1 : 0);
-    DeclareParam({1, channels}, options.slope_filler());
-    DeclareParam({1, channels}, options.bias_filler());
+    DeclareParam({1, channels}, options.has_scale_filler() ? options.scale_filler() : options.slope_filler());
+    DeclareParam({1, channels}, options.has_shift_filler() ? options.shift_filler() : options.bias_filler());
     DeclareParam({1, channels}, mean);
     DeclareParam({1, channels}, variance);
     for (int i = options.frozen() ? 0 : 2; i < 4; ++i) FreezeParam(i);
@@ -109,7 +111,7 @@ class SlopeBnLayer final : public BnLayer {
   Status Forward(const Blobs& bottom, const Blobs& top) override {
     if (measures()) {
       const ChannelNorm::Statistics& batch = norm_.Measure(bottom[0]->data);
-      const double fresh = 1 - static_cast<double>(param().bn_param().momentum());
+      const double fresh = 1 - momentum_;
       weight(2).lerp_(batch.mean, fresh);
       weight(3).lerp_(batch.variance, fresh);
     } else {
@@ -121,6 +123,8 @@ class SlopeBnLayer final : public BnLayer {
 
  private:
   bool measures() const { return phase() == TRAIN && !param().bn_param().frozen(); }
+
+  const double momentum_;
 };
 
 // Neither: it cannot be told which BN is meant, and scale and shift would begin at 0 in both.
@@ -143,7 +147,13 @@ std::unique_ptr<Layer> MakeBnLayer(const LayerParameter& param, const LayerConte
                      options.has_frozen();
   if (segnet == slope) return std::make_unique<UnknownBnLayer>(param, context);
   if (segnet) return std::make_unique<SegNetBnLayer>(param, context);
-  return std::make_unique<SlopeBnLayer>(param, context);
+  return std::make_unique<SlopeBnLayer>(param, context, static_cast<double>(options.momentum()));
+}
+
+// The fork's two versions call the fillers slope and bias, and scale and shift.
+std::unique_ptr<Layer> MakeBnDataLayer(const LayerParameter& param, const LayerContext& context) {
+  if (param.bn_param().has_bn_mode()) return std::make_unique<UnknownBnLayer>(param, context);
+  return std::make_unique<SlopeBnLayer>(param, context, /*momentum=*/0.95);
 }
 
 }  // namespace poseidon::caffe

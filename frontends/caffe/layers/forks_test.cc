@@ -318,6 +318,143 @@ TEST(Forks, L2NormMakesRowsOfLengthOne) {
   ExpectNear(eps.Give("data", {3, -4}).Run(), {0.3, -0.4});
 }
 
+TEST(Forks, NormMakesVectorsOfLengthOneAtEveryPlace) {
+  Trial trial(InputsOf("data 1x2x1x2") + LayerOf("Norm", "data", ""));
+  ExpectNear(trial.Give("data", {3, 0, 4, -2}).Run(), {0.6, 0, 0.8, -1}, 1e-6);
+}
+
+TEST(Forks, AbsLossDividesByRows) {
+  Trial trial(InputsOf("data 2x3 b 2x3") + LayerOf("AbsLoss", "data b", ""));
+  ExpectNear(trial.Give("data", {1, 2, 3, 4, 5, 6}).Give("b", {0, 4, 3, 4, 5, 3}).Run(), {3});
+}
+
+TEST(Forks, AngleLossLeavesOutWhatIsUnknown) {
+  const double pi = std::acos(-1.0);
+  Trial trial(InputsOf("data 1x3x1x2 b 1x3x1x2") + LayerOf("AngleLoss", "data b", ""));
+  // The first place is at a right angle, the second unknown.
+  trial.Give("data", {1, 0.5, 0, 0.5, 0, 0.5}).Give("b", {0, 11, 1, 0, 0, 0});
+  ExpectNear(trial.Run(), {pi / 2});
+  trial.Backward();
+  ExpectNear(Trial::Numbers(trial.net().blob("data")->diff), {0, 0, -1, 0, 0, 0}, 1e-5);
+}
+
+TEST(Forks, MultiSoftmaxLossCountsLabelsFromOneAndDividesByImages) {
+  Trial trial(InputsOf("data 2x3x1x2 label 2x1x2") + LayerOf("MultiSoftmaxWithLoss", "data label", ""));
+  trial.Give("data", std::vector<double>(12, 0.5)).Give("label", {1, 2, 3, 1});
+  ExpectNear(trial.Run(), {2 * std::log(3)});
+  EXPECT_THAT(trial.Give("label", {1, 0, 3, 1}).Error(), HasSubstr("of labels, which count from 1 here, less that: label -1 is not among the 3"));
+}
+
+TEST(Forks, WarpsLookUpWhereTheFlowPoints) {
+  const std::vector<double> image = {1, 2, 3, 4, 5, 6};  // 2 x 3
+  const std::vector<double> flow = {0.5, 1, 1, -1, 0, 0, 0, 0, 0, 0, -0.25, 5};  // x, then y
+  const auto run = [&](const std::string& type, const std::string& options) {
+    Trial trial(InputsOf("data 1x1x2x3 flow 1x2x2x3") + LayerOf(type, "data flow", options));
+    return trial.Give("data", image).Give("flow", flow).Run();
+  };
+  ExpectNear(run("FlowWarp", ""), {1.5, 3, 0, 0, 4.25, 0});
+  ExpectNear(run("Warping", ""), {1.5, 3, 3, 4, 4.25, 6});
+  const std::vector<double> outside = run("FlowWarp", "flow_warp_param { fill_value: NOT_A_NUMBER }");
+  EXPECT_TRUE(std::isnan(outside[2]) && std::isnan(outside[3]) && std::isnan(outside[5]));
+  EXPECT_THAT(WhyNoNet(InputsOf("data 1x1x2x3 flow 1x1x2x3") + LayerOf("Warping", "data flow", "")), HasSubstr("a flow of two channels"));
+}
+
+TEST(Forks, MergeCropTakesTheMiddle) {
+  const std::string inputs = InputsOf("data 1x1x1x2 b 1x1x3x4");
+  Trial stack(inputs + LayerOf("MergeCrop", "data b", ""));
+  ExpectNear(stack.Give("data", {10, 20}).Give("b", UpTo(12)).Run(), {10, 20, 5, 6});
+  Trial add(inputs + LayerOf("MergeCrop", "data b", "mergecrop_param { operation: ADD }"));
+  ExpectNear(add.Give("data", {10, 20}).Give("b", UpTo(12)).Run(), {15, 26});
+  Trial first(inputs + LayerOf("MergeCrop", "data b", "mergecrop_param { forward: true forward: false }"));
+  ExpectNear(first.Give("data", {10, 20}).Give("b", UpTo(12)).Run(), {10, 20, 0, 0});
+  // The second bottom has no gradient unless it is asked for.
+  Trial loss(inputs + LayerOf("MergeCrop", "data b", "") +
+             "layer { name: 'loss' type: 'Reduction' bottom: 'out' top: 'loss' loss_weight: 1 }");
+  loss.Run();
+  loss.Backward();
+  ExpectNear(Trial::Numbers(loss.net().blob("data")->diff), {1, 1});
+  ExpectNear(Trial::Numbers(loss.net().blob("b")->diff), std::vector<double>(12, 0));
+  EXPECT_THAT(WhyNoNet(InputsOf("data 1x1x3x4 b 1x1x1x2") + LayerOf("MergeCrop", "data b", "")), HasSubstr("the second to be no smaller"));
+}
+
+TEST(Forks, SpatialWtaLeavesTheLargestAmount) {
+  Trial trial(InputsOf("data 1x1x2x4") + LayerOf("SpatialWta", "data", "top: 'mask' spatial_wta_param { kernel_size: 2 stride: 2 }"));
+  ExpectNear(trial.Give("data", {1, -5, 2, 2, 3, 4, 0, 1}).Run(), {0, -5, 2, 0, 0, 0, 0, 0});
+  ExpectNear(trial.Run("mask"), {0, 1, 1, 0, 0, 0, 0, 0});
+  Trial plane(InputsOf("data 1x1x2x4") + LayerOf("SpatialWta", "data", "spatial_wta_param { global_wta: true }"));
+  ExpectNear(plane.Give("data", {1, -5, 2, 2, 3, 4, 0, 1}).Run(), {0, -5, 0, 0, 0, 0, 0, 0});
+}
+
+TEST(Forks, SegAccuracyHasThreeShares) {
+  const std::string layer = LayerOf("SegAccuracy", "data label", "seg_accuracy_param { ignore_label: 255 }");
+  Trial trial(InputsOf("data 1x3x1x4 label 1x1x1x4") + layer);
+  // Predicted are 0, 1, 1, 2; the last place is not looked at.
+  trial.Give("data", {1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1}).Give("label", {0, 1, 0, 255});
+  ExpectNear(trial.Run(), {2.0 / 3, 0.75, (0.5 + 0.5 + 1) / 3});
+  EXPECT_THAT(trial.Give("label", {0, 1, 3, 0}).Error(), HasSubstr("label 3 is not among the 3 classes"));
+  Trial sum(InputsOf("data 1x2x1x2 label 1x1x1x2") + LayerOf("SegAccuracy", "data label", "seg_accuracy_param { reset: false }"));
+  sum.Give("data", {1, 1, 0, 0});
+  ExpectNear(sum.Give("label", {0, 0}).Run(), {1, 1, 1});
+  ExpectNear(sum.Give("label", {1, 1}).Run(), {0.5, 0.5, 0.25});
+}
+
+TEST(Forks, ImResizeIsCubicAndAMeanOfSizes) {
+  const std::string factor = "imresize_param { factor: 2 }";
+  Trial one(InputsOf("data 1x1x1x4") + LayerOf("ImResize", "data", "imresize_param { target_spatial_height: 1 target_spatial_width: 8 }"));
+  // A line stays a line between its inner pixels.
+  const std::vector<double> line = one.Give("data", UpTo(4)).Run();
+  ExpectNear({line[3], line[4]}, {1.25, 1.75});
+  Trial constant(InputsOf("data 1x2x3x3") + LayerOf("ImResize", "data", factor));
+  ExpectNear(constant.Give("data", std::vector<double>(18, 3)).Run(), std::vector<double>(72, 3));
+  // The second image fills the inner half alone.
+  Trial two(InputsOf("data 2x1x4x4") + LayerOf("ImResize", "data", "imresize_param { factor: 1 start_scale: 1 scale_gap: 0.5 }"));
+  std::vector<double> images(32, 0);
+  for (const std::size_t inner : {16 + 5, 16 + 6, 16 + 9, 16 + 10}) images[inner] = 8;
+  ExpectNear(two.Give("data", images).Run(), std::vector<double>(16, 4));
+  EXPECT_THAT(WhyNoNet(InputsOf("data 3x1x4x4") + LayerOf("ImResize", "data", "imresize_param { scale_gap: 0.5 }")),
+              HasSubstr("image 2 would fill 0.000000 of 4 pixels"));
+}
+
+TEST(Forks, PeaksOfMapsAreFound) {
+  std::vector<double> map(35, 0);  // 5 x 7
+  map[2 * 7 + 3] = 0.9;
+  map[2 * 7 + 4] = 0.3;
+  map[0] = 1;  // at the border
+  Trial nms(InputsOf("data 1x1x5x7") + LayerOf("Nms", "data", "nms_param { num_parts: 1 max_peaks: 2 threshold: 0.1 }"));
+  ExpectNear(nms.Give("data", map).Run(), {1, 0, 0, 3.25, 2, 0.9, 0, 0, 0});
+  Trial maximum(InputsOf("data 1x2x2x3") + LayerOf("Maximum", "data", ""));
+  ExpectNear(maximum.Give("data", {0, 0, 0, 0, 0, 7, -1, -1, -2, -3, -1, -1}).Run(), {2, 1, 7, 0, 0, 0});
+}
+
+TEST(Forks, PoolingTakesEverySoManyth) {
+  const auto run = [](const std::string& options) {
+    Trial trial(InputsOf("data 1x1x1x6") + LayerOf("Pooling", "data", "pooling_param { kernel_h: 1 kernel_w: 2 " + options + " }"));
+    return trial.Give("data", {0, 5, 1, 2, 4, 3}).Run();
+  };
+  ExpectNear(run("dilation: 3"), {2, 5, 3});
+  EXPECT_THAT(WhyNoNet(InputsOf("data 1x1x4x4") + LayerOf("Pooling", "data", "pooling_param { pool: AVE kernel_size: 2 dilation: 2 }")),
+              HasSubstr("has a dilation, which takes pool: MAX"));
+}
+
+TEST(Forks, MemoryDataTakesAnyAxes) {
+  const auto net = [](const std::string& options) {
+    return "layer { name: 'l' type: 'MemoryData' top: 'data' top: 'label' memory_data_param { " + options + " } }";
+  };
+  Trial trial(net("dim: 2 dim: 3 dim: 4 dim: 5 dim: 6"));
+  EXPECT_EQ(trial.net().blob("data")->shape(), (Shape{2, 3, 4, 5, 6}));
+  EXPECT_EQ(trial.net().blob("label")->shape(), (Shape{2}));
+  EXPECT_THAT(WhyNoNet(net("dim: 2 dim: 0")), HasSubstr("has a dim of 0"));
+  EXPECT_THAT(WhyNoNet(net("dim: 2 batch_size: 2")), HasSubstr("expected one of these forms"));
+}
+
+TEST(Forks, BnDataIsTheOneOfTemporalSegments) {
+  const std::string layer = LayerOf("BNData", "data", "bn_param { scale_filler { value: 2 } shift_filler { value: 1 } frozen: false }");
+  Trial train(InputsOf("data 2x1") + layer);
+  ExpectNear(train.Give("data", {3, 5}).Run(), {-1, 3}, 1e-4);
+  ExpectNear(train.Param(2), {0.05 * 4}, 1e-6);  // momentum 0.95
+  EXPECT_THAT(WhyNoNet(InputsOf("data 2x1") + LayerOf("BNData", "data", "bn_param { bn_mode: LEARN }")), HasSubstr("does not say which BN"));
+}
+
 TEST(Forks, FlipTurnsPlanesRound) {
   const auto run = [](const std::string& options) {
     Trial trial(InputsOf("data 1x1x2x3") + LayerOf("Flip", "data", options));

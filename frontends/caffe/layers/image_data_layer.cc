@@ -22,6 +22,9 @@ class ImageDataLayer final : public BatchLayer {
                              std::to_string(data.new_width()) + ", expected both or none");
     }
     if (!data.has_source()) return InvalidArgument("has no source, expected an image list");
+    if (data.has_label_type() || data.has_ignore_label()) {
+      return InvalidArgument("has label_type or ignore_label, expected it in a layer of type ImageSegData alone");
+    }
     POSEIDON_ASSIGN_OR_RETURN(SourcePart part,
                               PartOf(data.source(), data.shared_file_system(), context().share.rank, context().share.world));
     ListedImagesOptions listed{.list = part.path,

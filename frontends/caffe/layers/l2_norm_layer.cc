@@ -6,16 +6,20 @@
 namespace poseidon::caffe {
 namespace {
 
-// x / (|x| + eps) for every row (FaceNet's ports). Their backward pass takes |x| + eps for |x|; here it is the gradient.
+// x / (|x| + eps) for every row (FaceNet's ports), or for the channels at every place (Norm of 3D normals and poses). Their backward
+// passes have eps elsewhere; here it is the gradient.
 class L2NormLayer final : public Layer {
  public:
-  using Layer::Layer;
+  L2NormLayer(const LayerParameter& param, const LayerContext& context, bool by_place, double eps)
+      : Layer(param, context), by_place_(by_place), eps_(eps) {}
   Arity arity() const override { return {}; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     const auto sizes = bottom[0]->data.sizes();
     if (sizes.empty()) return InvalidArgument("bottom is a scalar, expected rows");
-    view_ = {sizes[0], CountOf(sizes, 1, static_cast<std::int64_t>(sizes.size()))};
+    if (by_place_ && sizes.size() < 2) return InvalidArgument("bottom has shape " + ShapeText(sizes) + ", expected channels");
+    const auto axes = static_cast<std::int64_t>(sizes.size());
+    view_ = by_place_ ? Shape{sizes[0], sizes[1], CountOf(sizes, 2, axes)} : Shape{sizes[0], CountOf(sizes, 1, axes), 1};
     SetShape(top[0], sizes.vec(), options());
     return OkStatus();
   }
@@ -23,7 +27,7 @@ class L2NormLayer final : public Layer {
   Status Forward(const Blobs& bottom, const Blobs& top) override {
     const at::Tensor in = bottom[0]->data.view(view_);
     length_ = in.mul(in).sum(at::IntArrayRef({1}), /*keepdim=*/true).sqrt_();
-    divisor_ = length_.add(static_cast<double>(param().l2norm_param().eps()));
+    divisor_ = length_.add(eps_);
     at::Tensor out = top[0]->data.view(view_);
     at::div_out(out, in, divisor_);
     return OkStatus();
@@ -41,14 +45,20 @@ class L2NormLayer final : public Layer {
   }
 
  private:
-  Shape view_;  // rows, numbers
+  const bool by_place_;
+  const double eps_;
+  Shape view_;  // of vectors along the middle axis
   at::Tensor length_, divisor_;
 };
 
 }  // namespace
 
 std::unique_ptr<Layer> MakeL2NormLayer(const LayerParameter& param, const LayerContext& context) {
-  return std::make_unique<L2NormLayer>(param, context);
+  return std::make_unique<L2NormLayer>(param, context, /*by_place=*/false, static_cast<double>(param.l2norm_param().eps()));
+}
+
+std::unique_ptr<Layer> MakeNormLayer(const LayerParameter& param, const LayerContext& context) {
+  return std::make_unique<L2NormLayer>(param, context, /*by_place=*/true, /*eps=*/1e-6);
 }
 
 }  // namespace poseidon::caffe

@@ -20,7 +20,13 @@ class MemoryDataLayer final : public Layer, public MemoryData {
   Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {
     const MemoryDataParameter& memory = param().memory_data_param();
     row_ = {memory.batch_size(), memory.channels(), memory.height(), memory.width()};
-    if (CountOf(row_) == 0) {
+    if (memory.dim_size() > 0) {
+      if (memory.has_batch_size() || memory.has_channels() || memory.has_height() || memory.has_width()) {
+        return InvalidArgument("has dim and batch_size, channels, height or width in memory_data_param, expected one of these forms");
+      }
+      row_.assign(memory.dim().begin(), memory.dim().end());
+      if (CountOf(row_) == 0) return InvalidArgument("has a dim of 0 in memory_data_param");
+    } else if (CountOf(row_) == 0) {
       return InvalidArgument("batch_size, channels, height and width must be given and above 0 in memory_data_param");
     }
     return OkStatus();
@@ -44,7 +50,7 @@ class MemoryDataLayer final : public Layer, public MemoryData {
 
   Status SetArrays(at::Tensor data, at::Tensor labels) override {
     Shape expected = row_;
-    if (data.dim() == 4) expected[0] = data.size(0);
+    if (data.dim() == static_cast<std::int64_t>(row_.size())) expected[0] = data.size(0);
     if (data.sizes() != at::IntArrayRef(expected) || data.size(0) == 0) {
       return InvalidArgument("data of shape " + ShapeText(data.sizes()) + ", expected Nx" + ShapeText(at::IntArrayRef(row_).slice(1)));
     }

@@ -3,6 +3,7 @@
 #include <ATen/ops/avg_pool2d_backward.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/where.h>
@@ -15,6 +16,7 @@
 #include "frontends/caffe/layers/stochastic_pooling.h"
 #include "frontends/caffe/net/layer.h"
 #include "frontends/caffe/net/random.h"
+#include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -27,7 +29,8 @@ using Pair = std::array<std::int64_t, 2>;  // height, width
 // if there is padding, and divides a mean by the part of the window that is in the image *and*
 // its padding. ATen does the same with ceil_mode and count_include_pad, save that it takes padding
 // up to half a window only: above that the image is padded beforehand. Without padding and with a
-// stride beyond the window, Caffe makes windows that hold nothing; that is refused.
+// stride beyond the window, Caffe makes windows that hold nothing; that is refused. With dilation (Greentea) a window of MAX
+// takes every so many-th pixel.
 class PoolingLayer final : public Layer {
  public:
   using Layer::Layer;
@@ -44,6 +47,7 @@ class PoolingLayer final : public Layer {
     POSEIDON_RETURN_IF_ERROR(SetRounding(options));
     POSEIDON_RETURN_IF_ERROR(CheckForms(options));
     SetWindows(options);
+    POSEIDON_RETURN_IF_ERROR(SetDilation(options));
     return options.global_pooling() ? CheckGlobal() : CheckWindows();
   }
 
@@ -56,10 +60,11 @@ class PoolingLayer final : public Layer {
     }
     const Pair in = {from[2], from[3]};
     if (options.global_pooling()) kernel_ = in;
+    for (std::size_t i = 0; i < 2; ++i) extent_[i] = dilation_[i] * (kernel_[i] - 1) + 1;
     const bool clips = pad_[0] > 0 || pad_[1] > 0;  // windows that start in the padding, as Caffe does for both axes
     Pair out{};
     for (std::size_t i = 0; i < 2; ++i) {
-      const std::int64_t room = in[i] + 2 * pad_[i] - kernel_[i];
+      const std::int64_t room = in[i] + 2 * pad_[i] - extent_[i];
       if (room < 0 && (!ceil_ || room <= -stride_[i])) {
         return InvalidArgument("input of shape " + ShapeText(from) + " is smaller than kernel " +
                                ShapeText(kernel_) + " with pad " + ShapeText(pad_));
@@ -75,7 +80,7 @@ class PoolingLayer final : public Layer {
       }
       // The numbers that the last window lacks on the far side of the image, as far as padding goes.
       far_pad_[i] = std::clamp<std::int64_t>(
-          (out[i] - 1) * stride_[i] + kernel_[i] - in[i] - pad_[i], 0, pad_[i]);
+          (out[i] - 1) * stride_[i] + extent_[i] - in[i] - pad_[i], 0, pad_[i]);
     }
     pads_first_ = 2 * pad_[0] > kernel_[0] || 2 * pad_[1] > kernel_[1];
     const Shape to = {from[0], from[1], out[0], out[1]};
@@ -93,7 +98,11 @@ class PoolingLayer final : public Layer {
     const at::Tensor image = Image(bottom[0]->data);
     const Pair pad = pads_first_ ? Pair{0, 0} : pad_;
     if (is_max()) {
-      MaxOfWindows(image, {kernel_, stride_, pad}, top[0]->data, winner_);
+      if (dilates()) {
+        at::max_pool2d_with_indices_out(top[0]->data, winner_, image, kernel_, stride_, pad, dilation_, ceil_);
+      } else {
+        MaxOfWindows(image, {kernel_, stride_, pad}, top[0]->data, winner_);
+      }
       if (top.size() > 1) WriteWinners(bottom[0]->data.size(3), top[1]);
     } else {
       at::avg_pool2d_out(top[0]->data, image, kernel_, stride_, pad, ceil_,
@@ -115,7 +124,7 @@ class PoolingLayer final : public Layer {
     at::Tensor& diff = pads_first_ ? padded : DiffOf(bottom[0]);
     if (pads_first_) padded = at::empty(image.sizes(), options());
     if (is_max() || is_stochastic()) {
-      at::max_pool2d_with_indices_backward_out(diff, top[0]->diff, image, kernel_, stride_, pad, 1,
+      at::max_pool2d_with_indices_backward_out(diff, top[0]->diff, image, kernel_, stride_, pad, dilation_,
                                                ceil_, winner_);
     } else {
       at::avg_pool2d_backward_out(diff, top[0]->diff, image, kernel_, stride_, pad, ceil_,
@@ -204,6 +213,18 @@ class PoolingLayer final : public Layer {
                                                       : Pair{options.pad(), options.pad()};
   }
 
+  Status SetDilation(const PoolingParameter& options) {
+    const int given = options.dilation_size();
+    if (given > 2) return InvalidArgument("has " + std::to_string(given) + " dilation for two axes, expected one or one for each");
+    for (int i = 0; i < 2 && given > 0; ++i) At(dilation_, i) = options.dilation(given == 1 ? 0 : i);
+    if (dilation_[0] == 0 || dilation_[1] == 0) return InvalidArgument("needs a dilation above 0");
+    if (dilates() && (!is_max() || options.global_pooling())) {
+      return InvalidArgument("has a dilation, which takes pool: MAX with a kernel size");
+    }
+    return OkStatus();
+  }
+  bool dilates() const { return dilation_ != Pair{1, 1}; }
+
   Status CheckGlobal() const {
     if (pad_ == Pair{0, 0} && stride_ == Pair{1, 1}) return OkStatus();
     return InvalidArgument("has global_pooling, which takes pad 0 and stride 1 only");
@@ -246,6 +267,8 @@ class PoolingLayer final : public Layer {
   Pair kernel_{};
   Pair stride_{};
   Pair pad_{};
+  Pair dilation_ = {1, 1};
+  Pair extent_{};  // of a window, with what it leaves out
   Pair far_pad_{};
   bool ceil_ = true;
   bool pads_first_ = false;

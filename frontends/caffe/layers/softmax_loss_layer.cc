@@ -19,7 +19,9 @@ namespace {
 // (SegNet) a label's term counts as often as class_weighting says; the mean is still over labels.
 class SoftmaxWithLossLayer final : public Layer {
  public:
-  using Layer::Layer;
+  // Labels count from `first_label`.
+  SoftmaxWithLossLayer(const LayerParameter& param, const LayerContext& context, std::int64_t first_label = 0)
+      : Layer(param, context), first_label_(first_label) {}
   Arity arity() const override { return {2, 2, 1, 3}; }
   bool is_loss() const override { return true; }
   bool is_masked_mean() const override { return IsMaskedMean(param().loss_param(), LossParameter::VALID); }
@@ -41,7 +43,13 @@ class SoftmaxWithLossLayer final : public Layer {
     at::_softmax_out(probability_, bottom[0]->data, view_.axis, false);
     std::optional<int> ignored;
     if (param().loss_param().has_ignore_label()) ignored = param().loss_param().ignore_label();
-    POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, ignored, &bad_row_));
+    if (first_label_ == 0) {
+      POSEIDON_ASSIGN_OR_RETURN(labels_, ReadLabels(bottom[1]->data, view_, ignored, &bad_row_));
+    } else {
+      Result<Labels> read = ReadLabels(bottom[1]->data.sub(first_label_), view_, ignored, &bad_row_);
+      if (!read.ok()) return read.status().WithPrefix("of labels, which count from " + std::to_string(first_label_) + " here, less that");
+      labels_ = *std::move(read);
+    }
     // The smallest normal float bounds the loss of a label that got probability 0.
     at::Tensor terms = at::gather(Classes(probability_), 1, labels_.index)
                            .clamp_min_(std::numeric_limits<float>::min())
@@ -91,6 +99,7 @@ class SoftmaxWithLossLayer final : public Layer {
     return blob.view({view_.outer, view_.classes, view_.inner});
   }
 
+  const std::int64_t first_label_;
   ClassView view_;
   at::Tensor probability_;
   Labels labels_;
@@ -103,6 +112,13 @@ class SoftmaxWithLossLayer final : public Layer {
 std::unique_ptr<Layer> MakeSoftmaxWithLossLayer(const LayerParameter& param,
                                                 const LayerContext& context) {
   return std::make_unique<SoftmaxWithLossLayer>(param, context);
+}
+
+// Of 3D normals and poses: labels count from 1, and the sum over places is divided by the images.
+std::unique_ptr<Layer> MakeMultiSoftmaxWithLossLayer(const LayerParameter& param, const LayerContext& context) {
+  LayerParameter by_images = param;
+  by_images.mutable_loss_param()->set_normalization(LossParameter::BATCH_SIZE);
+  return std::make_unique<SoftmaxWithLossLayer>(by_images, context, /*first_label=*/1);
 }
 
 }  // namespace poseidon::caffe

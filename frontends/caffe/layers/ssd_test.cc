@@ -144,5 +144,32 @@ TEST(Ssd, EveryClassMayHaveBoxesOfItsOwn) {
   ExpectNear(trial.Run(), {0, 2, 0.9, 0.75, 0.5, 1.15, 0.9});
 }
 
+TEST(Ssd, DetectionEvaluateSaysWhichDetectionsAreRight) {
+  const auto layer = [](const std::string& options) {
+    return InputsOf("found 1x1x5x7 objects 1x1x3x8") + LayerOf("DetectionEvaluate", "found objects", "detection_evaluate_param { " + options + " }");
+  };
+  // Image 0 has two objects of class 1, one of them difficult, and image 1 one of class 2.
+  const std::vector<double> objects = {0, 1, 0, 0,   0, 0.5, 0.5, 0,   0, 1, 0, 0.5, 0.5, 1, 1, 1,   1, 2, 0, 0, 0, 1, 1, 0};
+  const std::vector<double> found = {0, 1, 0.7, 0,   0,   0.5, 0.5,    // the first again
+                                     0, 1, 0.9, 0,   0,   0.5, 0.4,    // the first
+                                     0, 1, 0.8, 0.5, 0.5, 1,   1,      // the difficult one
+                                     1, 1, 0.6, 0,   0,   1,   1,      // of another class
+                                     1, 2, 0.5, 0,   0,   0.4, 1};     // too small
+  Trial trial(layer("num_classes: 3 evaluate_difficult_gt: false"));
+  trial.Give("found", found).Give("objects", objects);
+  ExpectNear(trial.Run(), {-1, 1, 1, -1, -1, -1, 2, 1, -1, -1, 0, 1, 0.9, 1, 0, 0, 1, 0.8, 0, 0,
+                           0,  1, 0.7, 0, 1, 1,  1, 0.6, 0, 1, 1, 2, 0.5, 0, 1});
+  Trial all(layer("num_classes: 3 overlap_threshold: 0.3"));
+  all.Give("found", found).Give("objects", objects);
+  const std::vector<double> rows = all.Run();
+  EXPECT_EQ(rows[2], 2);           // objects of class 1
+  EXPECT_EQ(rows[5 * 3 + 3], 1);  // the difficult one counts
+  EXPECT_EQ(rows[5 * 6 + 3], 1);  // large enough
+  EXPECT_THAT(WhyNoNet(layer("num_classes: 3 name_size_file: 'sizes.txt'")), HasSubstr("has name_size_file or resize_param"));
+  std::vector<double> odd = found;
+  odd[1] = 3;
+  EXPECT_THAT(trial.Give("found", odd).Error(), HasSubstr("detection 0 has label 3.000000, expected one of the 3 classes"));
+}
+
 }  // namespace
 }  // namespace poseidon::caffe

@@ -25,18 +25,16 @@ struct Note {
 };
 
 constexpr TypesOfFork kTypes[] = {
-    {"SSD", "DetectionEvaluate"},
-    {"SSD or of temporal segment networks", "VideoData"},
-    {"temporal segment networks", "BatchReduction Gather Scatter SegData"},
+    {"temporal segment networks", "BatchReduction Scatter SegData"},
     {"Deformable R-FCN", "DeformableConvolution DeformablePSROIPooling"},
     {"CRF-RNN", "MultiStageMeanfield"},
-    {"DeepLab", "DenseCRF ImageSegData MatRead MatWrite UniqueLabel DomainTransform"},
+    {"DeepLab", "DenseCRF MatRead MatWrite UniqueLabel DomainTransform"},
     {"YOLO", "BoxData EvalDetection RegionLoss RegionOutput Reorg Yolo YoloDetectionOutput Yolov3DetectionOutput"},
     {"NVIDIA Caffe", "DetectNetTransformation L1Loss TRT"},
     {"Intel Caffe", "MKLBatchNorm MnActivation SpatialDropout"},
-    {"FlowNet", "ChannelNorm Correlation CustomData DataAugmentation Downsample FlowAugmentation FlowWarp GenerateAugmentationParameters "
+    {"FlowNet", "ChannelNorm Correlation CustomData DataAugmentation Downsample FlowAugmentation GenerateAugmentationParameters "
                 "L1Loss Resample"},
-    {"OpenPose", "CPMData ImResize Nms"},
+    {"OpenPose", "CPMData Switch"},
     {"FaceNet's ports", "TripletLoss TripletSelect"},
 };
 
@@ -48,13 +46,13 @@ constexpr FieldsOfFork kFields[] = {
      "allow_upscale forward_packing display num_labels"},
     {"TransformationParameter", "Intel Caffe", "random_resize_param random_aspect_ratio_param flow bgr2rgb pad"},
     {"TransformationParameter", "temporal segment networks",
-     "fix_crop more_fix_crop multi_scale scale_ratios max_distort is_flow original_image stride upper_size upper_height upper_width"},
+     "original_image stride upper_size upper_height upper_width rand_rotate gaussian_blur"},
     {"ImageDataParameter", "NVIDIA Caffe", "short_side precache dataset_share_per_node"},
     {"ImageDataParameter", "Intel Caffe", "min_height min_width"},
     {"ImageDataParameter", "ENet", "label_divide_factor"},
     {"DataParameter", "Intel Caffe", "side"},
     {"NetParameter", "Intel Caffe", "compile_net_state multinode"},
-    {"LayerParameter", "SSD", "detection_evaluate_param video_data_param"},
+    {"VideoDataParameter", "SSD", "video_type device_id video_file skip_frames"},
     {"LayerParameter", "YOLO", "eval_detection_param region_loss_param reorg_param"},
     {"LayerParameter", "NVIDIA Caffe", "detectnet_augmentation_param detectnet_groundtruth_param trt_param"},
     {"LayerParameter", "Intel Caffe",
@@ -71,6 +69,10 @@ constexpr FieldsOfFork kFields[] = {
     {"FillerParameter", "Intel Caffe", "scale"},
     {"ELUParameter", "NVIDIA Caffe", "lambda"},
     {"SolverParameter", "SSD", "eval_type ap_version plateau_winsize show_per_class_result"},
+    {"SolverParameter", "IncReg",
+     "prune_method speedup compRatio acc_borderline baseline_acc retrain_test_interval losseval_interval IF_update_row_col IF_eswpf "
+     "IF_speedup_count_fc IF_compr_count_conv IF_scheme1_when_Reg_rank IF_use_acc1 iter_size_prune iter_size_losseval iter_size_retrain "
+     "iter_size_final_retrain"},
     {"SolverParameter", "NVIDIA Caffe",
      "rampup_interval rampup_lr min_lr momentum_policy max_momentum momentum_power larc larc_policy larc_eta larc_turbo "
      "weight_decay_policy weight_decay_power max_weight_decay test_and_snapshot_last_epochs"},
@@ -93,6 +95,7 @@ constexpr Note kNotes[] = {
      "NetParameter.default_backward_math LayerParameter.forward_type LayerParameter.backward_type LayerParameter.forward_math "
      "LayerParameter.backward_math SolverParameter.solver_data_type"},
     {"numbers are not rounded to fewer bits", "LayerParameter.quantization_param"},
+    {"nothing is pruned, as in the fork where the solver has no prune_method", "LayerParameter.prune_param"},
     {"the library chooses how it convolves",
      "ConvolutionParameter.conv_algorithm ConvolutionParameter.conv_algos_override "
      "ConvolutionParameter.cudnn_convolution_algo_seeker LayerParameter.cudnn_math_override "

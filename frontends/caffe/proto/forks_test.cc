@@ -65,8 +65,8 @@ TEST(Forks, WhatIsNotAskedForIsNotNoted) {
 }
 
 TEST(Forks, WhatIsMissingSaysWhatItIsOf) {
-  EXPECT_EQ(UnknownType("DetectionEvaluate"), "unknown layer type 'DetectionEvaluate' of SSD");
-  EXPECT_EQ(UnknownType("Detection"), "unknown layer type 'Detection'");
+  EXPECT_EQ(UnknownType("Reorg"), "unknown layer type 'Reorg' of YOLO");
+  EXPECT_EQ(UnknownType("Reo"), "unknown layer type 'Reo'");
   EXPECT_EQ(UnknownType(""), "unknown layer type ''");
   EXPECT_EQ(ForkOfField("TransformationParameter", "noise_param"), "SSD");
   EXPECT_EQ(ForkOfField("TransformationParameter", "noise"), "");

@@ -2,10 +2,14 @@
 #include "frontends/caffe/proto/missing.h"
 
 #include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -30,15 +34,57 @@ struct Reason {
   std::size_t others = 0;  // further layers of that type that ask for the same
 };
 
-// Unknown fields come as warnings once they are allowed.
+// Unknown fields come as warnings once they are allowed. The first error ends a reading.
 class UnknownFields final : public google::protobuf::io::ErrorCollector {
  public:
-  void AddError(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
+  void AddError(int line, google::protobuf::io::ColumnNumber, const std::string& words) override {
+    if (error.empty()) error = words;
+    if (error == words) error_line = line;
+  }
   void AddWarning(int line, google::protobuf::io::ColumnNumber, const std::string& words) override {
     if (std::string what = UnknownFieldIn(words); !what.empty()) found.push_back({.line = line, .what = std::move(what)});
   }
   std::vector<Reason> found;
+  std::string error;
+  int error_line = 0;  // of the word behind it
 };
+
+// A value that an enumeration does not have: a type of the older form of layers, or any other.
+struct UnknownValue {
+  int line = 0;
+  std::string field, value;
+};
+
+std::string Quoted(const std::string& words, std::string_view before) {
+  const auto at = words.find(before);
+  if (at == std::string::npos) return {};
+  const auto begin = at + before.size();
+  const auto end = words.find('"', begin);
+  return end == std::string::npos ? std::string() : words.substr(begin, end - begin);
+}
+
+// Takes the field that `fields.error` is about out of `text`, so that the rest can be read; nothing where it is another kind of error.
+std::optional<UnknownValue> TakeOut(const UnknownFields& fields, std::string* text) {
+  const std::string value = Quoted(fields.error, "Unknown enumeration value of \""), field = Quoted(fields.error, "for field \"");
+  if (value.empty() || field.empty()) return std::nullopt;
+  std::size_t end = 0;
+  for (int line = 0; line <= fields.error_line && end != std::string::npos; ++line) end = text->find('\n', end == 0 ? 0 : end + 1);
+  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  for (std::size_t at = text->rfind(value, end); at != std::string::npos; at = at == 0 ? std::string::npos : text->rfind(value, at - 1)) {
+    std::size_t begin = at;
+    while (begin > 0 && is_space((*text)[begin - 1])) --begin;
+    if (begin == 0 || (*text)[begin - 1] != ':') continue;
+    for (--begin; begin > 0 && is_space((*text)[begin - 1]);) --begin;
+    if (begin < field.size() || text->compare(begin - field.size(), field.size(), field) != 0) continue;
+    begin -= field.size();
+    for (std::size_t i = begin; i < at + value.size(); ++i) {
+      if ((*text)[i] != '\n') (*text)[i] = ' ';
+    }
+    const auto newlines = std::count(text->begin(), text->begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    return UnknownValue{.line = static_cast<int>(newlines), .field = field, .value = value};
+  }
+  return std::nullopt;
+}
 
 // A layer of a net, in either form, and where it begins.
 struct Place {
@@ -65,9 +111,10 @@ std::vector<Place> PlacesOf(const NetParameter& net, const TextFormat::ParseInfo
 }
 
 // The layer that a line is in: the last that begins at it or before.
-const Place* LayerAt(const std::vector<Place>& places, int line) {
-  const Place* found = nullptr;
-  for (const Place& place : places) {
+template <typename Places>
+auto LayerAt(Places& places, int line) -> decltype(places.data()) {
+  decltype(places.data()) found = nullptr;
+  for (auto& place : places) {
     if (place.line <= line) found = &place;
   }
   return found;
@@ -81,6 +128,23 @@ void Add(Reason reason, std::vector<Reason>* reasons) {
     reasons->push_back(std::move(reason));
   } else {
     ++same->others;
+  }
+}
+
+// Layers whose type was taken out have it in their place; other values that were are reasons of their own.
+void AddValues(const std::vector<UnknownValue>& values, std::vector<Place>* places, std::vector<Reason>* reasons) {
+  for (const UnknownValue& unknown : values) {
+    Place* place = LayerAt(*places, unknown.line);
+    for (Place& other : *places) {  // of several that begin in one line, the first whose type is open
+      if (place == nullptr || other.line != place->line || !other.type.empty()) continue;
+      place = &other;
+      break;
+    }
+    if (unknown.field == "type" && place != nullptr && place->type.empty()) {
+      place->type = unknown.value;
+    } else {
+      reasons->push_back({.line = unknown.line, .what = "unknown enumeration value of \"" + unknown.value + "\" for field \"" + unknown.field + "\""});
+    }
   }
 }
 
@@ -115,19 +179,21 @@ std::string InWords(const Reason& reason) {
   return words;
 }
 
+Status InOneSentence(const std::vector<Reason>& reasons, const std::string& name) {
+  std::string text = name + ":" + std::to_string(reasons.front().line + 1) + ": " + InWords(reasons.front());
+  for (std::size_t i = 1; i < std::min(reasons.size(), kMostReasons); ++i) {
+    text += "; line " + std::to_string(reasons[i].line + 1) + ": " + InWords(reasons[i]);
+  }
+  if (reasons.size() > kMostReasons) text += "; and " + std::to_string(reasons.size() - kMostReasons) + " more";
+  return InvalidArgument(std::move(text));
+}
+
 }  // namespace
 
 std::string UnknownFieldIn(const std::string& words) {
-  const auto quoted = [&words](std::string_view before) -> std::string {
-    const auto at = words.find(before);
-    if (at == std::string::npos) return {};
-    const auto begin = at + before.size();
-    const auto end = words.find('"', begin);
-    return end == std::string::npos ? std::string() : words.substr(begin, end - begin);
-  };
-  const std::string unknown = quoted("has no field named \"");
+  const std::string unknown = Quoted(words, "has no field named \"");
   if (unknown.empty()) return {};
-  std::string type = quoted("Message type \"");
+  std::string type = Quoted(words, "Message type \"");
   const auto dot = type.rfind('.');
   if (dot != std::string::npos) type.erase(0, dot + 1);
   const std::string fork(ForkOfField(type, unknown));
@@ -136,23 +202,31 @@ std::string UnknownFieldIn(const std::string& words) {
 
 Status AllThatIsMissing(google::protobuf::io::ZeroCopyInputStream* stream, const std::string& name, const Message& like,
                         const KnownType& known, const Status& first) {
-  TextFormat::Parser parser;
-  UnknownFields fields;
-  TextFormat::ParseInfoTree tree;
-  parser.AllowUnknownField(true);
-  parser.RecordErrorsTo(&fields);
-  parser.WriteLocationsTo(&tree);
-  const std::unique_ptr<Message> message(like.New());
-  if (!parser.Parse(stream, message.get()) || fields.found.empty()) return first;
-  const auto* const net = dynamic_cast<const NetParameter*>(message.get());
-  const std::vector<Reason> reasons =
-      ByLayer(fields.found, net != nullptr ? PlacesOf(*net, tree) : std::vector<Place>(), known);
-  std::string text = name + ":" + std::to_string(reasons.front().line + 1) + ": " + InWords(reasons.front());
-  for (std::size_t i = 1; i < std::min(reasons.size(), kMostReasons); ++i) {
-    text += "; line " + std::to_string(reasons[i].line + 1) + ": " + InWords(reasons[i]);
+  std::string text_of_file;
+  const void* data = nullptr;
+  for (int size = 0; stream->Next(&data, &size);) text_of_file.append(static_cast<const char*>(data), static_cast<std::size_t>(size));
+  if (text_of_file.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) return first;
+  std::vector<UnknownValue> values;
+  for (;;) {
+    TextFormat::Parser parser;
+    UnknownFields fields;
+    TextFormat::ParseInfoTree tree;
+    parser.AllowUnknownField(true);
+    parser.RecordErrorsTo(&fields);
+    parser.WriteLocationsTo(&tree);
+    const std::unique_ptr<Message> message(like.New());
+    google::protobuf::io::ArrayInputStream again(text_of_file.data(), static_cast<int>(text_of_file.size()));
+    if (parser.Parse(&again, message.get())) {
+      const auto* const net = dynamic_cast<const NetParameter*>(message.get());
+      std::vector<Place> places = net != nullptr ? PlacesOf(*net, tree) : std::vector<Place>();
+      AddValues(values, &places, &fields.found);
+      const std::vector<Reason> reasons = ByLayer(fields.found, places, known);
+      return reasons.empty() ? first : InOneSentence(reasons, name);
+    }
+    std::optional<UnknownValue> value = TakeOut(fields, &text_of_file);
+    if (!value) return first;
+    values.push_back(*std::move(value));
   }
-  if (reasons.size() > kMostReasons) text += "; and " + std::to_string(reasons.size() - kMostReasons) + " more";
-  return InvalidArgument(std::move(text));
 }
 
 }  // namespace poseidon::caffe

@@ -64,6 +64,22 @@ TEST_F(ReadTest, EverythingThatANetAsksForInVainIsNamedAtOnceByLayer) {
             "line 11: unknown field 'norm' in LayerParameter of layer 'bn1' (BatchNorm) and 1 other");
 }
 
+// Types of the older form are names of an enumeration: reading goes on behind one that it does not have.
+TEST_F(ReadTest, UnknownTypesOfTheOlderFormAreNamedWithTheRest) {
+  const std::string text =
+      "layers { name: 'a' type: L2_LOSS  bottom: 'x' }\n"
+      "layers {\n  name: 'conv'\n  type:\tCONVOLUTION\n  convolution_param { dilate: 2 }\n}\n"
+      "layers { name: 'data' type: DATA data_param { backend: LMBD } }\n"
+      "layers { type : L2_LOSS name: 'b' } layers { name: 'c' type: GATHER }\n";
+  ASSERT_TRUE(WriteFileAtomically(text, Path("old.prototxt")).ok());
+  const auto known = [](const std::string& type) { return type == "Convolution" || type == "Data"; };
+  EXPECT_EQ(ReadNet(Path("old.prototxt"), known).status().message(),
+            Path("old.prototxt") + ":1: unknown layer type 'L2_LOSS' of layer 'a' and 1 other; "
+            "line 5: unknown field 'dilate' in ConvolutionParameter of layer 'conv' (Convolution); "
+            "line 7: unknown enumeration value of \"LMBD\" for field \"backend\" of layer 'data' (Data); "
+            "line 8: unknown layer type 'GATHER' of layer 'c'");
+}
+
 TEST(ParseText, ALongListOfMissingThingsIsCut) {
   std::string text;
   for (int i = 0; i < 30; ++i) text += "field" + std::to_string(i) + ": 1\n";

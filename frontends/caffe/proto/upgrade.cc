@@ -239,6 +239,10 @@ std::string TypeName(V1LayerParameter::LayerType type) {
     case V1LayerParameter::TANH: return "TanH";
     case V1LayerParameter::WINDOW_DATA: return "WindowData";
     case V1LayerParameter::THRESHOLD: return "Threshold";
+    case V1LayerParameter::ANGLE_LOSS: return "AngleLoss";
+    case V1LayerParameter::MULTI_SOFTMAX: return "Softmax";
+    case V1LayerParameter::MULTI_SOFTMAX_LOSS: return "MultiSoftmaxWithLoss";
+    case V1LayerParameter::NORM: return "Norm";
   }
   return "";
 }
