@@ -100,7 +100,9 @@ class Weighing {
     if (culprit && !Known(*culprit)) culprit = aborted.from;
     // The sender names no culprit and does not hear this member: who hears whom decides.
     if (!culprit && state_.silent_links.contains({aborted.from, state_.self})) {
-      culprit = BlameForSilence(OwnHearing(), state_.liveness).culprit;
+      // Another member may have weighed that before and left already: then its links are no longer here to be weighed.
+      const bool weighed = state_.pending && state_.pending->culprit;
+      culprit = weighed ? state_.pending->culprit : BlameForSilence(OwnHearing(), state_.liveness).culprit;
     }
     Of(aborted.from).lost = true;  // its stream ends next, as announced
     const bool verdict_is_lost = Of(kCoordinatorHost).lost;

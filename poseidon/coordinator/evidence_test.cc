@@ -96,6 +96,20 @@ TEST(Evidence, TheCodeIsThatOfTheFirstEvidence) {
               ElementsAre(EvidenceAction(EndWith{MemberId(2), "has left", StatusCode::kDeadlineExceeded})));
 }
 
+// Of three members the coordinator hears nobody. The other member, which weighs that first, blames it; its word overtakes
+// the coordinator's own, which names nobody.
+TEST(Evidence, WhoHearsNobodyIsBlamedByAllAlsoWhereOneHasLeft) {
+  EvidenceScript script;
+  for (std::uint16_t about = 1; about <= 3; ++about) script.At(0.1, PeerSuspected{MemberId(0), MemberId(about), false});
+  for (const MemberId peer : {MemberId(0), MemberId(2), MemberId(3)}) {
+    script.At(0.9, PeerHeard{peer, TimePoint{FromSeconds(0.9)}});
+  }
+  script.At(1, PeerAborted{MemberId(2), MemberId(0), "worker 0 has heard nobody"});
+  script.At(1, PeerAborted{MemberId(3), MemberId(0), "worker 0 has heard nobody"});
+  EXPECT_THAT(script.At(1, PeerAborted{MemberId(0), std::nullopt, "worker 0 has heard nobody"}),
+              ElementsAre(EvidenceAction(EndWith{MemberId(0), "worker 0 has heard nobody"})));
+}
+
 TEST(Evidence, TheCoordinatorsEndIsBlamedAtOnce) {
   EvidenceScript script;
   EXPECT_THAT(
