@@ -54,6 +54,7 @@ json PlanToJson(const plan::Plan& plan, const std::vector<plan::LayerSpec>& laye
           {"workers", plan.cluster.workers},
           {"servers", plan.cluster.servers},
           {"host_of_rank", plan.cluster.host_of_rank},
+          {"lanes", plan.cluster.lanes},
           {"bandwidth_bytes_per_second", plan.cluster.bandwidth},
           {"latency_seconds", plan.cluster.latency},
           {"rebuild_flops", plan.cluster.rebuild_flops},

@@ -159,6 +159,18 @@ def test_factors_leave_without_their_zeros(bench):
     assert not off.out.find(r"without their zeros")
 
 
+def test_lanes_train_the_same(bench):
+    """ip1, of 1.6 MB, goes through both lanes, encrypted; ip2 whole through one."""
+    solver = bench.solver(net=bench.lenet(hidden=500))
+    options = ("--workers", 2, "--scheme", "ip1=kv", "--scheme", "ip2=sfb", "--wire", "tls")
+    one = bench.train(solver, *options, run_dir="one")
+    two = bench.train(solver, *options, "--lanes", 2, run_dir="two")
+    assert two.summary["weights_hash"] == one.summary["weights_hash"]
+    assert [json.loads((run.run_dir / "plan.json").read_text())["lanes"] for run in (one, two)] == [1, 2]
+    assert two.out.find(r"through 2 lanes")
+    check_plan(two, 2, {"ip1": "kv", "ip2": "sfb"})
+
+
 def test_a_plan_file_pins_every_layer(bench):
     solver = bench.solver()
     first = bench.train(solver, "--workers", 2, "--scheme", "ip1=sfb", "--scheme", "ip2=sfb",
