@@ -393,14 +393,14 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit ends the runs, which may be stopped
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--poseidon", default=str(ROOT / "build/release/bin/poseidon"))
+    parser.add_argument("--poseidon", type=os.path.abspath, default=str(ROOT / "build/release/bin/poseidon"))
     parser.add_argument("--pairs", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     parser.add_argument("--only", default="overhead,eager,memory")
     parser.add_argument("--nets", default="LeNet,AlexNet", help="of eager: LeNet, AlexNet, GoogLeNet, ResNet-50")
-    parser.add_argument("--caffe", metavar="PATH", help="the program of BVLC Caffe, for the part of that name")
+    parser.add_argument("--caffe", metavar="PATH", type=os.path.abspath, help="the program of BVLC Caffe, for the part of that name")
     parser.add_argument("--json")
     args = parser.parse_args()
     # Idle threads sleep, as they do in the trainer: both sides wait the same way.
