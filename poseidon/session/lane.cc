@@ -11,6 +11,12 @@
 #include "poseidon/session/member.h"
 
 namespace poseidon::session {
+namespace {
+
+// The last message on a lane whose job has ended well.
+ByteBuffer Goodbye() { return wire::Encode(wire::AllReached{wire::Stage::kDone, {}}); }
+
+}  // namespace
 
 LaneTotals& LaneTotals::operator+=(const LaneTotals& other) {
   traffic += other.traffic;
@@ -19,12 +25,6 @@ LaneTotals& LaneTotals::operator+=(const LaneTotals& other) {
   declared_bytes += other.declared_bytes;
   return *this;
 }
-
-namespace {
-
-ByteBuffer Goodbye() { return wire::Encode(wire::AllReached{wire::Stage::kDone, {}}); }
-
-}  // namespace
 
 Lane::Lane(LaneServices services, Setting setting, Hooks hooks)
     : executor_(services.executor),
@@ -37,9 +37,10 @@ Lane::Lane(LaneServices services, Setting setting, Hooks hooks)
 Result<std::uint16_t> Lane::Listen() {
   POSEIDON_ASSERT_ON(executor_);
   mesh_.set_generation(setting_.generation);
-  POSEIDON_ASSIGN_OR_RETURN(listener_, context_.Listen(setting_.listen, alive_.Guard([this](std::unique_ptr<transport::Connection> c) {
-                              mesh_.AddStranger(std::move(c));
-                            })));
+  POSEIDON_ASSIGN_OR_RETURN(
+      listener_, context_.Listen(setting_.listen, alive_.Guard([this](std::unique_ptr<transport::Connection> c) {
+        mesh_.AddStranger(std::move(c));
+      })));
   return listener_->address().port;
 }
 

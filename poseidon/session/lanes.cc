@@ -147,7 +147,7 @@ void Lanes::Collect(UniqueFunction<void(const LaneTotals&)> then) {
     LaneTotals totals;
     UniqueFunction<void(const LaneTotals&)> then;
   };
-  auto sum = std::make_shared<Sum>(lanes_.size(), LaneTotals{}, std::move(then));
+  auto sum = std::make_shared<Sum>(Sum{lanes_.size(), {}, std::move(then)});
   Post([&io = member_.env.io, sum](const Lane& lane) {
     io.Post([sum, totals = lane.Totals()] {
       sum->totals += totals;
@@ -181,7 +181,7 @@ void Lanes::Close(const Status& reason, bool orderly, Task then) {
     std::size_t lanes;
     Task then;
   };
-  auto left = std::make_shared<Left>(lanes_.size(), std::move(then));
+  auto left = std::make_shared<Left>(Left{lanes_.size(), std::move(then)});
   Post([reason, orderly, &io = member_.env.io, left](Lane& lane) {
     lane.Close(reason, orderly, [&io, left] {
       io.Post([left] {

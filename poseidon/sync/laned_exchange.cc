@@ -37,7 +37,7 @@ void LanedExchange::Start(const wire::Key& key, SyncRequest request) {
   POSEIDON_ASSERT_ON(io_);
   const std::uint16_t lane = lane_of_layer_.at(key.model).at(key.layer.value());
   if (lane != plan::kEveryLane) return StartIn(lane, key, std::move(request));
-  auto joint = std::make_shared<Joint>(others_.size() + 1, OkStatus(), std::move(request.done));
+  auto joint = std::make_shared<Joint>(Joint{others_.size() + 1, OkStatus(), std::move(request.done)});
   for (std::uint16_t each = 0; each <= others_.size(); ++each) {
     SyncRequest part{static_cast<const Contribution&>(request), request.priority, request.gathered};
     part.done = [joint](const Status& status) {
