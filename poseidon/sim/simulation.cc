@@ -48,8 +48,11 @@ VirtualExecutor::~VirtualExecutor() {
 
 void VirtualExecutor::Post(Task task) {
   MutexLock lock(simulation_.mutex_);
-  if (closing_ || !simulation_.At(process_).alive) return;  // dies with the argument, unlocked
   const std::uint64_t sequence = simulation_.next_sequence_++;
+  if (closing_ || !simulation_.At(process_).alive) {  // what the task owns dies on this executor all the same
+    queue_.Post(simulation_.now_, sequence, std::move(task));
+    return simulation_.Drop(*this);
+  }
   if (simulation_.spent_ == Duration::zero()) {
     queue_.Post(simulation_.now_, sequence, std::move(task));
   } else {  // others may still post for an earlier time
@@ -63,7 +66,11 @@ TimerId VirtualExecutor::PostAfter(Duration delay, Task task) {
   constexpr Duration kForever = std::chrono::hours(24 * 365 * 100);  // beyond it the sum overflows
   MutexLock lock(simulation_.mutex_);
   const TimerId id = simulation_.next_sequence_++;
-  if (closing_ || !simulation_.At(process_).alive) return id;
+  if (closing_ || !simulation_.At(process_).alive) {
+    queue_.PostAt(simulation_.now_, id, std::move(task));
+    simulation_.Drop(*this);
+    return id;
+  }
   queue_.PostAt(simulation_.now_ + simulation_.spent_ + std::min(delay, kForever), id,
                 std::move(task));
   simulation_.Schedule(*this);
