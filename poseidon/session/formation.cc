@@ -294,8 +294,8 @@ Status Formation::OnHello(const std::shared_ptr<messaging::Channel>& channel, co
     early_hellos_.emplace_back(channel, hello);
     return OkStatus();
   }
-  if (hello.generation != member_.mesh.generation() || hello.to != member_.self || hello.from <= member_.self ||
-      hello.from.value() >= member_.roster.size() || !member_.mesh.Identify(channel, hello.from)) {
+  if (!IsForUs(hello, member_.mesh.generation(), member_.roster, member_.self, 0) ||
+      !member_.mesh.Identify(channel, hello.from)) {
     return DataLoss("a hello does not fit the roster");
   }
   OnPeerConnected();

@@ -66,8 +66,8 @@ void Lane::Connect(MemberId peer, std::uint16_t port) {
 Status Lane::OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger, ConstBytes bytes) {
   POSEIDON_ASSIGN_OR_RETURN(const wire::Message message, wire::Decode(bytes));
   const auto* const hello = std::get_if<wire::Hello>(&message);
-  if (hello == nullptr || hello->generation != setting_.generation || hello->lane != setting_.number ||
-      hello->to != setting_.self || hello->from <= setting_.self || hello->from.value() >= setting_.roster.size() ||
+  if (hello == nullptr ||
+      !IsForUs(*hello, setting_.generation, setting_.roster, setting_.self, setting_.number) ||
       !mesh_.Identify(stranger, hello->from)) {
     return DataLoss("a connection to lane " + std::to_string(setting_.number) + " began with no hello of a member for it");
   }
@@ -79,6 +79,10 @@ void Lane::OnPeerConnected() {
   if (mesh_.peers().size() + 1 < setting_.roster.size()) return;
   listener_.reset();  // nobody else is to come
   hooks_.met();
+}
+
+ByteBuffer Lane::LastWords(MemberId peer, const Status& reason) {
+  return WordsOfLoss(setting_.generation, setting_.roster, setting_.self, peer, reason);
 }
 
 Status Lane::OnControl(MemberId from, ConstBytes message) {

@@ -46,8 +46,6 @@ class Lane final : public messaging::MeshObserver {
     std::function<void(MemberId, const Status&)> lost;
     // A peer sent a control message on it.
     std::function<void(MemberId, ByteBuffer)> message;
-    // See messaging::MeshObserver::LastWords.
-    std::function<ByteBuffer(MemberId, const Status&)> last_words;
   };
   struct Setting {
     std::uint16_t number = 1;
@@ -81,7 +79,7 @@ class Lane final : public messaging::MeshObserver {
  private:
   Status OnControl(MemberId from, ConstBytes message) override;
   Status OnIntroduction(const std::shared_ptr<messaging::Channel>& stranger, ConstBytes message) override;
-  ByteBuffer LastWords(MemberId peer, const Status& reason) override { return hooks_.last_words(peer, reason); }
+  ByteBuffer LastWords(MemberId peer, const Status& reason) override;
   void OnPeerClosed(MemberId peer, const Status& reason) override;
   void OnStrangerClosed(const messaging::Channel&, const Status&) override {}
   void OnPeerConnected();

@@ -42,26 +42,25 @@ void Lanes::Open(std::uint16_t lanes, const sync::ExchangeEnvironment& env, std:
       return ending_.Abort(JobFailure(
           services.status().WithPrefix("cannot open lane " + std::to_string(number) + " of the network"), member_.self.value()));
     }
-    lanes_.push_back({services->executor, nullptr});
-    Make(number, lanes, env);
+    Make(*services, number, lanes, env);
   }
   for (const auto& [from, address] : std::exchange(early_, {})) OnAddress(from, address);
 }
 
-void Lanes::Make(std::uint16_t number, std::uint16_t lanes, const sync::ExchangeEnvironment& env) {
-  Entry& entry = lanes_[number - 1];
+void Lanes::Make(LaneServices services, std::uint16_t number, std::uint16_t lanes, const sync::ExchangeEnvironment& env) {
   const transport::Address listen{member_.options.listen.host, 0};
-  entry.lane = std::make_unique<Lane>(*member_.env.lane(number),
-                                      Lane::Setting{.number = number,
-                                                    .lanes = lanes,
-                                                    .self = member_.self,
-                                                    .generation = member_.mesh.generation(),
-                                                    .roster = member_.roster,
-                                                    .listen = listen,
-                                                    .join_timeout = member_.options.join_timeout,
-                                                    .flow = member_.options.strategy.flow,
-                                                    .trace = member_.env.trace},
-                                      HooksOf(number));
+  auto made = std::make_unique<Lane>(services,
+                                     Lane::Setting{.number = number,
+                                                   .lanes = lanes,
+                                                   .self = member_.self,
+                                                   .generation = member_.mesh.generation(),
+                                                   .roster = member_.roster,
+                                                   .listen = listen,
+                                                   .join_timeout = member_.options.join_timeout,
+                                                   .flow = member_.options.strategy.flow,
+                                                   .trace = member_.env.trace},
+                                     HooksOf(number));
+  Entry& entry = lanes_.emplace_back(Entry{services.executor, std::move(made)});
   auto listening = alive_.Guard([this, number](const Result<std::uint16_t>& port) { OnListening(number, port); });
   const std::function<void(const Status&)> failed =
       alive_.Guard([this](const Status& why) { ending_.Abort(JobFailure(why)); });
@@ -92,8 +91,6 @@ Lane::Hooks Lanes::HooksOf(std::uint16_t number) {
           [&io, message](MemberId from, ByteBuffer bytes) {
             io.Post([message, from, bytes = std::move(bytes)]() mutable { message(from, std::move(bytes)); });
           },
-      .last_words = [generation = member_.mesh.generation(), roster = member_.roster, self = member_.self](
-                        MemberId peer, const Status& why) { return WordsOfLoss(generation, roster, self, peer, why); },
   };
 }
 
@@ -136,6 +133,8 @@ std::vector<sync::LanedExchange::Other> Lanes::ExchangesOf(plan::Scheme scheme) 
 }
 
 void Lanes::SetFlow(const messaging::Flow& flow) {
+  POSEIDON_ASSERT_ON(member_.env.io);
+  member_.mesh.SetFlow(flow);
   Post([flow](Lane& lane) { lane.SetFlow(flow); });
 }
 

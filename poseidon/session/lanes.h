@@ -44,6 +44,7 @@ class Lanes {
   // A peer's lane listens there. It may come before Open.
   void OnAddress(MemberId from, const wire::LaneAddress& address);
 
+  // Of every connection of every lane, lane 0 included, from now on.
   void SetFlow(const messaging::Flow& flow);
   // Calls `then` when everything that was posted to the lanes before has run, with their sums. At once where there is only
   // lane 0.
@@ -65,7 +66,7 @@ class Lanes {
   // Calls `f(lane)` on the executor of every lane.
   template <typename F>
   void Post(const F& f) const;
-  void Make(std::uint16_t number, std::uint16_t lanes, const sync::ExchangeEnvironment& env);
+  void Make(LaneServices services, std::uint16_t number, std::uint16_t lanes, const sync::ExchangeEnvironment& env);
   Lane::Hooks HooksOf(std::uint16_t number);
   void OnListening(std::uint16_t number, const Result<std::uint16_t>& port);
   void OnMet(std::uint16_t number);

@@ -43,6 +43,12 @@ Status CheckRoster(const wire::Welcome& welcome, const NodeOptions& own) {
   return fits ? OkStatus() : DataLoss("sent a roster that is no job's, or one in which this member is another");
 }
 
+bool IsForUs(const wire::Hello& hello, Generation generation, std::span<const wire::RosterEntry> roster, MemberId self,
+             std::uint16_t lane) {
+  return hello.generation == generation && hello.lane == lane && hello.to == self && hello.from > self &&
+         hello.from.value() < roster.size();
+}
+
 ByteBuffer WordsOfLoss(Generation generation, std::span<const wire::RosterEntry> roster, MemberId self, MemberId peer,
                        const Status& reason) {
   return wire::Encode(wire::Abort{

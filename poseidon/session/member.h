@@ -34,6 +34,9 @@ Status CheckRoster(const wire::Welcome& welcome, const NodeOptions& own);
 // "worker 2 on host b"; of no member, that it is unknown.
 std::string NameOf(std::span<const wire::RosterEntry> roster, std::int32_t member);
 
+// Whether the hello is one of a member behind `self` in the roster, to `self` and for this lane.
+bool IsForUs(const wire::Hello& hello, Generation generation, std::span<const wire::RosterEntry> roster, MemberId self,
+             std::uint16_t lane);
 // What a member says to a peer before it ends their connection for this reason: an ABORT that blames the peer.
 ByteBuffer WordsOfLoss(Generation generation, std::span<const wire::RosterEntry> roster, MemberId self, MemberId peer,
                        const Status& reason);

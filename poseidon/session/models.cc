@@ -124,7 +124,6 @@ void Models::DeclareLayers(Model& model, const wire::Agreed& agreed) {
   }
   if (lanes_.count() > 1 && !member_.options.strategy.flow_is_fixed) {
     const messaging::Flow flow = messaging::FlowFor(SpeedOf(formation_.link()), connections());
-    member_.mesh.SetFlow(flow);
     lanes_.SetFlow(flow);
   }
   exchanges_.Declare(agreed.model, agreed.layers);
@@ -179,7 +178,6 @@ void Models::CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed) {
         model.backward_ends = ends;
         // The connections are shared by all models.
         const bool any = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
-        member_.mesh.SetFlow(any ? urgent : usual);
         lanes_.SetFlow(any ? urgent : usual);
       });
 }
