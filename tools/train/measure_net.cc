@@ -19,6 +19,7 @@
 #include "frontends/caffe/train/session_sync.h"
 #include "poseidon/base/thread_executor.h"
 #include "poseidon/factors/rebuild.h"
+#include "poseidon/session/tcp_session.h"
 #include "tools/console/values.h"
 #include "tools/train/processor_share.h"
 
@@ -30,8 +31,6 @@ using profile::Profile;
 
 // The trainer's clock remembers so many iterations.
 constexpr int kWindow = 9;
-// Of a byte between two hosts, encrypted, both ends together.
-constexpr double kCpuSecondsPerWireByte = 1.5e-9;
 
 unsigned Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
@@ -157,7 +156,9 @@ Result<Profile> MeasureNet(const MeasureOptions& options) {
   profile.source = "measured on " + std::to_string(threads) + " threads of " +
                    std::to_string(Cores()) + " cores";
   profile.batch = BatchOf(net);
-  profile.cpu_seconds_per_wire_byte = kCpuSecondsPerWireByte;
+  // As between two hosts, where nothing else is asked for.
+  profile.cpu_seconds_per_wire_byte =
+      session::CpuSecondsPerWireByte(session::ProtectionOf(std::nullopt, /*one_machine=*/false));
   profile.cores_per_worker = Cores();
   profile.compute_threads = static_cast<std::uint32_t>(threads);
   profile.layers = LayersOf(*solver, seconds);

@@ -33,6 +33,8 @@ struct Image {
 // (400 MB of colours), is refused before memory is asked for: its file may be a few bytes long.
 Status Allocate(const ImageShape& shape, Image* image);
 
+// The one of EXIF's orientations that has left and right changed.
+inline constexpr int kMirrored = 2;
 // Turns the image as one of EXIF's orientations says, 1 to 8: 1 is upright, above 4 height and width change places.
 // Others turn nothing.
 void Orient(int orientation, Image* image);

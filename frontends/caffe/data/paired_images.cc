@@ -2,14 +2,14 @@
 #include "frontends/caffe/data/paired_images.h"
 
 #include <algorithm>
-#include <sstream>
+#include <istream>
 #include <utility>
 #include <vector>
 
+#include "frontends/caffe/data/list_lines.h"
+
 namespace poseidon::caffe {
 namespace {
-
-constexpr int kMirrored = 2;  // EXIF's orientation
 
 struct Pair {
   std::string image, labels;
@@ -17,30 +17,21 @@ struct Pair {
 };
 
 Result<std::vector<Pair>> ReadPairs(const std::string& path, PairLabels kind) {
-  std::string text;
-  if (const Status read = ReadFileBytes(path, &text); !read.ok()) return Status(read.code(), "image list " + read.message());
-  std::vector<Pair> pairs;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    Pair pair;
-    std::string third;
-    if (!(words >> pair.image)) continue;  // empty
+  const ListWords words{.list = "image list",
+                        .entry = "pair",
+                        .expected = kind == PairLabels::kNumber ? "the path of an image and its label, 0 to 255"
+                                                                : "the paths of an image and of its labels",
+                        .lines = "lines with the paths of an image and of its labels"};
+  return ReadListLines<Pair>(path, words, [kind](std::istream& line, Pair* pair) {
+    line >> pair->image;
+    if (kind == PairLabels::kNone) return true;
     int label = 0;
-    const bool reads = kind == PairLabels::kNone     ? true
-                       : kind == PairLabels::kNumber ? words >> label && label >= 0 && label <= 255
-                                                     : static_cast<bool>(words >> pair.labels);
-    if (!reads || (kind != PairLabels::kNone && words >> third)) {
-      return InvalidArgument("image list " + path + ", pair " + std::to_string(pairs.size() + 1) + " is '" + line.substr(0, 100) +
-                             (kind == PairLabels::kNumber ? "', expected the path of an image and its label, 0 to 255"
-                                                          : "', expected the paths of an image and of its labels"));
-    }
-    pair.label = static_cast<std::uint8_t>(label);
-    pairs.push_back(std::move(pair));
-  }
-  if (pairs.empty()) return InvalidArgument("image list " + path + " is empty, expected lines with the paths of an image and of its labels");
-  if (pairs.size() >> 32 != 0) return InvalidArgument("image list " + path + " has 2^32 pairs or more");
-  return pairs;
+    const bool reads = kind == PairLabels::kNumber ? line >> label && label >= 0 && label <= 255
+                                                   : static_cast<bool>(line >> pair->labels);
+    pair->label = static_cast<std::uint8_t>(label);
+    std::string third;
+    return reads && !(line >> third);
+  });
 }
 
 class PairedImages final : public SampleSource {

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <sstream>
+#include <istream>
 #include <utility>
+
+#include "frontends/caffe/data/list_lines.h"
 
 namespace poseidon::caffe {
 namespace {
 
-constexpr int kMirrored = 2;  // EXIF's orientation
 constexpr std::size_t kMostDigits = 20;
 
 struct Video {
@@ -20,24 +21,12 @@ struct Video {
 };
 
 Result<std::vector<Video>> ReadVideos(const std::string& path) {
-  std::string text;
-  if (const Status read = ReadFileBytes(path, &text); !read.ok()) return Status(read.code(), "list of videos " + read.message());
-  std::vector<Video> videos;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    Video video;
+  const std::string expected = "a folder, how many frames it has, and a label";
+  const ListWords words{.list = "list of videos", .entry = "video", .expected = expected, .lines = "lines with " + expected};
+  return ReadListLines<Video>(path, words, [](std::istream& line, Video* video) {
     std::string more;
-    if (!(words >> video.folder)) continue;  // empty
-    if (!(words >> video.frames >> video.label) || words >> more || video.frames < 1) {
-      return InvalidArgument("list of videos " + path + ", video " + std::to_string(videos.size() + 1) + " is '" + line.substr(0, 100) +
-                             "', expected a folder, how many frames it has, and a label");
-    }
-    videos.push_back(std::move(video));
-  }
-  if (videos.empty()) return InvalidArgument("list of videos " + path + " is empty, expected lines with a folder, how many frames it has, and a label");
-  if (videos.size() >> 32 != 0) return InvalidArgument("list of videos " + path + " has 2^32 videos or more");
-  return videos;
+    return line >> video->folder >> video->frames >> video->label && !(line >> more) && video->frames >= 1;
+  });
 }
 
 // A pattern as printf has it, in pieces.

@@ -30,6 +30,8 @@ WARNING = 2
 WIRE = {"auto": 0, "tls": 1, "auth": 2, "plain": 3}
 POLICY = {"time": 1, "bytes": 2}
 LEVELS = {"flat": 0, "host": 1, "auto": 2}
+# Of a byte that is sent and one that is received, encrypted, both ends together (session/tcp_session.h).
+CPU_SECONDS_PER_WIRE_BYTE = 1.5e-9
 ZERO_COMPRESSION = {"auto": 0, "off": 1, "always": 2}
 
 

@@ -37,8 +37,6 @@ LEAST = 3       # of them
 SPANS = 400_000  # that the session keeps: the steps' passes, pushes and waits
 LATE = 2 ** 62  # a step that never comes: layers are timed until it
 TEST_ROWS = 128  # of the product that is timed, as of two workers in a job
-# Of a byte between two hosts, encrypted, both ends together.
-CPU_SECONDS_PER_WIRE_BYTE = 1.5e-9
 FILE, COUNT = "POSEIDON_PROFILE", "POSEIDON_PROFILE_STEPS"
 
 
@@ -181,7 +179,7 @@ class Measurement:
         document: dict[str, Any] = {"format": 1, "name": self.title, "batch": max(1, self.batch), "source": source}
         if (rate := product_flops(layers, self.time_product)) > 0:
             document["product_flops"] = rate
-        return {**document, "cpu_seconds_per_wire_byte": CPU_SECONDS_PER_WIRE_BYTE, "cores_per_worker": self.cores,
+        return {**document, "cpu_seconds_per_wire_byte": c.CPU_SECONDS_PER_WIRE_BYTE, "cores_per_worker": self.cores,
                 "compute_threads": self.threads, "layers": [entry_of(layer, times) for layer in layers]}
 
     def leave(self) -> None:

@@ -8,13 +8,12 @@ import math
 import sys
 import typing
 
+from ..library import CPU_SECONDS_PER_WIRE_BYTE
 from .examine import HostReport, Report
 from .findings import Finding, Level, best, measured, rate_text, size_text
 
 
 MOST_ROWS = 30  # of the table of pairs: six hosts' fit a screen
-# Of one thread of the network, for a byte that is sent and one that is received, encrypted (session/tcp_session.h).
-SECONDS_A_BYTE = 1.5e-9
 MOST_LANES = 8
 
 
@@ -64,7 +63,7 @@ def pair_table(report: Report) -> str:
 
 def lanes_line(report: Report) -> str:
     """How many lanes workers that compute with one thread get, which is as many as plan::LanesFor says."""
-    needed = max(1, math.ceil(min((pair.link.rate for pair in measured(report)), default=0.0) * SECONDS_A_BYTE))
+    needed = max(1, math.ceil(min((pair.link.rate for pair in measured(report)), default=0.0) * CPU_SECONDS_PER_WIRE_BYTE))
     spare = min((host.facts.cores // max(1, host.slots) - 1 for host in report.hosts if host.facts), default=0)
     lanes = max(1, min(needed, spare, MOST_LANES))
     threads = "one thread" if needed == 1 else f"{needed} threads"
