@@ -51,7 +51,7 @@ const Model kModels[] = {
 };
 
 NetParameter Read(const std::string& folder, const std::string& file) {
-  Result<NetParameter> net = ReadNet(std::string(POSEIDON_MODELS) + "/" + folder + "/" + file, IsLayerType);
+  Result<NetParameter> net = ReadNet(std::string(POSEIDON_MODELS) + "/" + folder + "/" + file, RefusalsOf);
   EXPECT_TRUE(net.ok()) << net.status().message();
   return net.ok() ? *std::move(net) : NetParameter();
 }

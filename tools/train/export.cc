@@ -66,7 +66,7 @@ void ReadShape(const std::string& text, caffe::DeployOptions* options) {
 }
 
 caffe::DeployNet ReadDeployNet(const Flags& flags, Format format) {
-  Result<caffe::NetParameter> parameters = caffe::ReadNet(flags.model, caffe::IsLayerType);
+  Result<caffe::NetParameter> parameters = caffe::ReadNet(flags.model, caffe::RefusalsOf);
   if (!parameters.ok()) Fail(parameters.status().message());
   caffe::FindFilesBeside(std::filesystem::path(flags.model).parent_path().string(), &*parameters);
   caffe::DeployOptions options;

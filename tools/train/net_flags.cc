@@ -63,7 +63,7 @@ Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caf
   at::set_num_threads(flags.threads > 0
                           ? flags.threads
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
-  POSEIDON_ASSIGN_OR_RETURN(caffe::NetParameter parameters, caffe::ReadNet(flags.model, caffe::IsLayerType));
+  POSEIDON_ASSIGN_OR_RETURN(caffe::NetParameter parameters, caffe::ReadNet(flags.model, caffe::RefusalsOf));
   if (options.share.rank == 0) {
     for (const std::string& note : caffe::NotesOn({&parameters})) std::cerr << "poseidon: " << note << std::endl;
   }

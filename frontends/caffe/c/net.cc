@@ -29,7 +29,7 @@ namespace {
 using nlohmann::json;
 
 Result<std::unique_ptr<Net>> BuildNet(const std::string& prototxt, const poseidon_caffe_state& wanted) {
-  POSEIDON_ASSIGN_OR_RETURN(NetParameter parameters, ReadNet(prototxt, IsLayerType));
+  POSEIDON_ASSIGN_OR_RETURN(NetParameter parameters, ReadNet(prototxt, RefusalsOf));
   FindFilesBeside(std::filesystem::path(prototxt).parent_path().string(), &parameters);
   NetState state;
   state.set_phase(wanted.phase == TEST ? TEST : TRAIN);

@@ -48,7 +48,8 @@ Status CheckSteps(const TransformationParameter& parameters, Steps taken) {
     const char* layer;
     std::vector<const char*> fields;
   };
-  static const std::array<Entry, 3> kEntries = {{
+  static const std::array<Entry, 4> kEntries = {{
+      {Steps::kOfAll, "Data, ImageData, MemoryData or AnnotatedData", {"crop_h", "crop_w"}},
       {Steps::kOfObjects, "AnnotatedData", {"resize_param", "distort_param", "expand_param", "emit_constraint"}},
       {Steps::kOfPairs, "ImageSegData", {"scale_factors", "crop_height", "crop_width"}},
       {Steps::kOfVideos, "VideoData", {"fix_crop", "more_fix_crop", "multi_scale", "scale_ratios", "max_distort", "is_flow"}},
@@ -65,11 +66,19 @@ Status CheckSteps(const TransformationParameter& parameters, Steps taken) {
   return OkStatus();
 }
 
+Result<CropSize> CropOf(const TransformationParameter& parameters) {
+  const CropSize crop{parameters.crop_h(), parameters.crop_w()};
+  if ((crop.height == 0) != (crop.width == 0)) return InvalidArgument("transform_param has one of crop_h and crop_w, expected both");
+  if (parameters.crop_size() == 0) return crop;
+  if (crop.height > 0) return InvalidArgument("transform_param has crop_size, crop_h and crop_w, expected crop_size or the other two");
+  return CropSize{parameters.crop_size(), parameters.crop_size()};
+}
+
 Result<Transformer> Transformer::Make(const TransformationParameter& parameters, Phase phase) {
   POSEIDON_RETURN_IF_ERROR(CheckSteps(parameters, Steps::kOfAll));
   Transformer made;
   made.phase_ = phase;
-  made.crop_ = parameters.crop_size();
+  POSEIDON_ASSIGN_OR_RETURN(made.crop_, CropOf(parameters));
   made.mirror_ = parameters.mirror();
   made.scale_ = parameters.scale();
   made.mean_values_.assign(parameters.mean_value().begin(), parameters.mean_value().end());
@@ -82,9 +91,10 @@ Result<Transformer> Transformer::Make(const TransformationParameter& parameters,
 
 Result<ImageShape> Transformer::OutputShape(const ImageShape& shape,
                                             const std::string& where) const {
-  if (shape.height < crop_ || shape.width < crop_) {
-    return InvalidArgument(where + " has images of " + ToString(shape) +
-                           ", expected at least crop_size " + std::to_string(crop_));
+  if (shape.height < crop_.height || shape.width < crop_.width) {
+    const bool square = crop_.height == crop_.width;
+    return InvalidArgument(where + " has images of " + ToString(shape) + ", expected at least " + (square ? "crop_size " : "a crop of ") +
+                           std::to_string(crop_.height) + (square ? "" : "x" + std::to_string(crop_.width)));
   }
   if (!mean_image_.empty() && !(mean_shape_ == shape)) {
     return InvalidArgument("mean_file " + mean_file_ + " is " + ToString(mean_shape_) + ", but " +
@@ -96,15 +106,15 @@ Result<ImageShape> Transformer::OutputShape(const ImageShape& shape,
                            ", but transform_param has " + std::to_string(values) +
                            " mean_value, expected one, or one per channel");
   }
-  return crop_ > 0 ? ImageShape{shape.channels, crop_, crop_} : shape;
+  return crop_.height > 0 ? ImageShape{shape.channels, crop_.height, crop_.width} : shape;
 }
 
 Transformer::Cut Transformer::CutOf(const ImageShape& shape, const RandomWords& random) const {
   Cut cut{.mirror = mirror_ && (random[0] & 1) != 0,
           .top = 0,
           .left = 0,
-          .height = crop_ > 0 ? crop_ : shape.height,
-          .width = crop_ > 0 ? crop_ : shape.width};
+          .height = crop_.height > 0 ? crop_.height : shape.height,
+          .width = crop_.width > 0 ? crop_.width : shape.width};
   const bool anywhere = phase_ == TRAIN;
   const std::int64_t rows = shape.height - cut.height, columns = shape.width - cut.width;
   cut.top = anywhere ? PlaceBelow(random[1], rows + 1) : rows / 2;

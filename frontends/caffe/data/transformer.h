@@ -18,11 +18,17 @@ namespace poseidon::caffe {
 // numbers than its shape has.
 Result<MeanPixels> ReadMeanFile(const TransformationParameter& parameters);
 
-// Steps of transform_param that the layers of one type alone take.
-enum class Steps { kOfAll, kOfObjects, kOfPairs, kOfVideos };
+// Steps of transform_param that the layers of one type alone take, and those of layers whose images are a part of the file's.
+enum class Steps { kOfAll, kOfObjects, kOfPairs, kOfVideos, kOfWindows };
 
 // Fails where transform_param has a step that is neither of all layers nor among `taken`.
 Status CheckSteps(const TransformationParameter& parameters, Steps taken);
+
+// The size of the crop, by crop_size or by SSD's crop_h and crop_w; zeros without any.
+struct CropSize {
+  std::int64_t height = 0, width = 0;
+};
+Result<CropSize> CropOf(const TransformationParameter& parameters);
 
 // Caffe's transform_param: crop (at random when training, else the centre), mirror (at random, when
 // testing too), minus mean (an image of the source's size, or a value per channel), times scale.
@@ -52,7 +58,7 @@ class Transformer {
   Transformer() = default;
 
   Phase phase_ = TRAIN;
-  std::int64_t crop_ = 0;
+  CropSize crop_;
   bool mirror_ = false;
   float scale_ = 1;
   std::string mean_file_;

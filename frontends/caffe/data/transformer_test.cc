@@ -67,6 +67,8 @@ TEST_F(TransformerTest, CropsAnywhereInTraining) {
   EXPECT_THAT(Apply("crop_size: 2", TRAIN, {0, 0, 0, 0}), ElementsAre(0, 1, 4, 5, 12, 13, 16, 17));
   EXPECT_THAT(Apply("crop_size: 2", TRAIN, {0, ~0u, ~0u, 0}),
               ElementsAre(6, 7, 10, 11, 18, 19, 22, 23));
+  // Images are 3 high and 4 wide.
+  EXPECT_THAT(Apply("crop_h: 3 crop_w: 1", TRAIN, {0, ~0u, ~0u, 0}), ElementsAre(3, 7, 11, 15, 19, 23));
 }
 
 TEST_F(TransformerTest, MirrorsInBothPhases) {
@@ -104,6 +106,9 @@ TEST_F(TransformerTest, ReadsFloats) {
 
 TEST_F(TransformerTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(Refusal("crop_size: 4"), HasSubstr("at least crop_size 4"));
+  EXPECT_THAT(Refusal("crop_h: 3 crop_w: 5"), HasSubstr("at least a crop of 3x5"));
+  EXPECT_THAT(Refusal("crop_h: 3"), HasSubstr("has one of crop_h and crop_w, expected both"));
+  EXPECT_THAT(Refusal("crop_h: 3 crop_w: 2 crop_size: 2"), HasSubstr("expected crop_size or the other two"));
   EXPECT_THAT(Refusal("mean_value: 1 mean_value: 2 mean_value: 3"), HasSubstr("3 mean_value"));
   EXPECT_THAT(Refusal("mean_file: '/nowhere/mean'"), HasSubstr("/nowhere/mean"));
 }

@@ -18,6 +18,7 @@ class DenseImageDataLayer final : public DenseBatchLayer {
     POSEIDON_RETURN_IF_ERROR(CheckBoth("new_height", data.new_height(), "new_width", data.new_width()));
     POSEIDON_RETURN_IF_ERROR(CheckBoth("crop_height", data.crop_height(), "crop_width", data.crop_width()));
     if (!data.has_source()) return InvalidArgument("has no source, expected a list of images and their labels");
+    POSEIDON_RETURN_IF_ERROR(CheckSteps(param().transform_param(), Steps::kOfWindows));
     if (param().transform_param().mirror() || param().transform_param().crop_size() > 0) {
       return InvalidArgument("has mirror or crop_size in transform_param, expected mirror, crop_height and crop_width in "
                              "dense_image_data_param: they move the labels too");

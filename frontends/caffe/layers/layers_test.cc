@@ -43,6 +43,33 @@ TEST(Registry, AllUnknownTypesOfANetAreNamedAtOnce) {
             "layer 'roi1' and 2 others: unknown layer type 'Correlation' of FlowNet; layer 'score': unknown layer type 'Nothing'");
 }
 
+TEST(Registry, WhatALayerByItselfIsRefusedForIsNamedWithUnknownTypes) {
+  EXPECT_EQ(WhyNoNet(Input("2x3") + "layer { name: 'a' type: 'Nothing' bottom: 'data' top: 'a' }"
+                     "layer { name: 'b' type: 'ReLU' bottom: 'a' top: 'b' top: 'c' }"
+                     "layer { name: 'd' type: 'InnerProduct' bottom: 'b' top: 'd' inner_product_param { num_output: 2 "
+                     "weight_filler { type: 'orthogonal' } bias_filler { type: 'ones' } } }"),
+            "layer 'a': unknown layer type 'Nothing'; layer 'b' (ReLU): has 2 tops, expected 1; layer 'd' (InnerProduct): unknown filler "
+            "'orthogonal', expected constant, uniform, gaussian, positive_unitball, xavier, msra or bilinear; layer 'd' (InnerProduct): "
+            "unknown filler 'ones', expected constant, uniform, gaussian, positive_unitball, xavier, msra or bilinear");
+  // A bias that is not there needs no filler.
+  EXPECT_EQ(Why("2x3", "InnerProduct", "inner_product_param { num_output: 2 bias_term: false bias_filler { type: 'ones' } }"), "there is such a net");
+}
+
+TEST(Layers, AllThatAreRefusedAreNamedAtOnce) {
+  const auto layer = [](const std::string& name, const std::string& type, const std::string& bottom, const std::string& options) {
+    return "layer { name: '" + name + "' type: '" + type + "' bottom: '" + bottom + "' top: '" + name + "' " + options + "}\n";
+  };
+  // 'r' and 'd' depend on a layer that is refused: of 'd' the filler is known all the same.
+  EXPECT_EQ(WhyNoNet(Input("2x3x4x4") + layer("a", "Convolution", "data", "convolution_param { num_output: 2 kernel_size: 5 } ") +
+                     layer("r", "ReLU", "a", "") +
+                     layer("d", "InnerProduct", "r", "inner_product_param { num_output: 2 weight_filler { type: 'ones' } } ") +
+                     layer("b", "Reshape", "data", "reshape_param { shape { dim: 5 } } ") +
+                     layer("c", "Reshape", "data", "reshape_param { shape { dim: 5 } } ")),
+            "layer 'a' (Convolution): input of shape 2x3x4x4 is smaller than kernel 5x5 with pad 0x0 and dilation 1x1; layer 'd' (InnerProduct): unknown "
+            "filler 'ones', expected constant, uniform, gaussian, positive_unitball, xavier, msra or bilinear; layer 'b' (Reshape) and 1 "
+            "other: cannot make 5 of shape 2x3x4x4");
+}
+
 TEST(Layers, CountsOfBlobsAreChecked) {
   EXPECT_EQ(WhyNoNet(Input("2x3") + "layer { name: 'l' type: 'Eltwise' bottom: 'data' top: 'o' }"),
             "layer 'l' (Eltwise): has 1 bottoms, expected 2 or more");

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "frontends/caffe/net/filler.h"
 #include "frontends/caffe/proto/forks.h"
 
 namespace poseidon::caffe {
@@ -76,8 +77,16 @@ Result<std::unique_ptr<Layer>> MakeLayer(const LayerParameter& param,
   return InvalidArgument(std::move(words));
 }
 
-bool IsLayerType(const std::string& type) {
-  return std::any_of(std::begin(kLayers), std::end(kLayers), [&](const Entry& entry) { return entry.type == type; });
+LayerRefusals RefusalsOf(const LayerParameter& param) {
+  const Result<std::unique_ptr<Layer>> made = MakeLayer(param, {});
+  if (!made.ok()) return {.known_type = false, .reasons = {made.status().message()}};
+  LayerRefusals refusals;
+  std::vector<Status> refused = RefusedFillers(param);
+  refused.insert(refused.begin(), CheckArity(**made));
+  for (const Status& status : refused) {
+    if (!status.ok()) refusals.reasons.push_back(status.message());
+  }
+  return refusals;
 }
 
 std::vector<std::string> LayerTypes() {

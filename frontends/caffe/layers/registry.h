@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/proto/missing.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
@@ -15,7 +16,8 @@ namespace poseidon::caffe {
 // spelled nearly so; a known one joined by its line in layers.inc.
 Result<std::unique_ptr<Layer>> MakeLayer(const LayerParameter& param, const LayerContext& context);
 
-bool IsLayerType(const std::string& type);
+// What a layer would be refused for: a type that there is not, counts of bottoms and tops, fillers.
+LayerRefusals RefusalsOf(const LayerParameter& param);
 
 // In alphabetical order.
 std::vector<std::string> LayerTypes();

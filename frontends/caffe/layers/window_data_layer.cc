@@ -54,7 +54,7 @@ class WindowDataLayer final : public BatchLayer {
   // in the former.
   Status ReadTransform(ListedWindowsOptions* listed) {
     const TransformationParameter& newer = param().transform_param();
-    POSEIDON_RETURN_IF_ERROR(CheckSteps(newer, Steps::kOfAll));
+    POSEIDON_RETURN_IF_ERROR(CheckSteps(newer, Steps::kOfWindows));
     const WindowDataParameter& older = param().window_data_param();
     TransformationParameter mean = newer;
     std::string file;

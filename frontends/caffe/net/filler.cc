@@ -7,13 +7,19 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <numbers>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 
 constexpr std::int64_t kGrain = 1 << 12;  // blocks worth a thread's while
 
@@ -129,14 +135,48 @@ Status FillBilinear(const at::Tensor& tensor) {
   return OkStatus();
 }
 
-}  // namespace
-
-Status Fill(const FillerParameter& filler, const RandomStream& stream, const at::Tensor& tensor) {
+Status CheckRule(const FillerParameter& filler) {
+  constexpr std::string_view kRules[] = {"constant", "uniform", "gaussian", "positive_unitball", "xavier", "msra", "bilinear"};
   const std::string& type = filler.type();
+  if (std::find(std::begin(kRules), std::end(kRules), type) == std::end(kRules)) {
+    return InvalidArgument("unknown filler '" + type + "', expected constant, uniform, gaussian, positive_unitball, xavier, msra or bilinear");
+  }
   if (filler.sparse() < -1) return InvalidArgument("filler option sparse must be -1 or more");
   if (filler.sparse() >= 0 && type != "gaussian") {
     return InvalidArgument("filler option sparse belongs to gaussian, not to " + type);
   }
+  return OkStatus();
+}
+
+void AddRefused(const Message& options, std::vector<Status>* refused) {
+  if (const auto* const filler = dynamic_cast<const FillerParameter*>(&options)) {
+    const Status status = CheckRule(*filler);
+    if (!status.ok() && std::find(refused->begin(), refused->end(), status) == refused->end()) refused->push_back(status);
+    return;
+  }
+  const auto* const reflection = options.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(options, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->message_type() == BlobProto::descriptor()) continue;
+    const int count = field->is_repeated() ? reflection->FieldSize(options, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      AddRefused(field->is_repeated() ? reflection->GetRepeatedMessage(options, field, i) : reflection->GetMessage(options, field), refused);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Status> RefusedFillers(const Message& options) {
+  std::vector<Status> refused;
+  AddRefused(options, &refused);
+  return refused;
+}
+
+Status Fill(const FillerParameter& filler, const RandomStream& stream, const at::Tensor& tensor) {
+  POSEIDON_RETURN_IF_ERROR(CheckRule(filler));
+  const std::string& type = filler.type();
   if (tensor.numel() == 0) return OkStatus();
   if (type == "constant") {
     tensor.fill_(filler.value());
@@ -151,12 +191,8 @@ Status Fill(const FillerParameter& filler, const RandomStream& stream, const at:
     FillUniform(stream, -bound, bound, tensor);
   } else if (type == "msra") {
     FillGaussian(filler, stream, 0, std::sqrt(2 / FanOf(filler, tensor)), tensor);
-  } else if (type == "bilinear") {
-    return FillBilinear(tensor);
   } else {
-    return InvalidArgument("unknown filler '" + type +
-                           "', expected constant, uniform, gaussian, positive_unitball, xavier, "
-                           "msra or bilinear");
+    return FillBilinear(tensor);
   }
   return OkStatus();
 }

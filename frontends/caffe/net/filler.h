@@ -3,6 +3,9 @@
 #define POSEIDON_FRONTENDS_CAFFE_NET_FILLER_H_
 
 #include <ATen/core/Tensor.h>
+#include <google/protobuf/message.h>
+
+#include <vector>
 
 #include "frontends/caffe/net/random.h"
 #include "frontends/caffe/proto/caffe.pb.h"
@@ -17,6 +20,9 @@ namespace poseidon::caffe {
 // As in Caffe, fan-in is count / shape[0] and fan-out count / shape[1] whatever the layer means by
 // its axes. Fails for an unknown rule and for shapes or options the rule cannot take.
 Status Fill(const FillerParameter& filler, const RandomStream& stream, const at::Tensor& tensor);
+
+// What Fill would refuse the fillers for that `options` hold, at any depth; each reason once.
+std::vector<Status> RefusedFillers(const google::protobuf::Message& options);
 
 }  // namespace poseidon::caffe
 

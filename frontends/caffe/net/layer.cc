@@ -52,6 +52,26 @@ void Layer::LeaveParamDiffs() {
   for (Slot& slot : slots_) *slot.stale = false;
 }
 
+Status CheckArity(const Layer& layer) {
+  const LayerParameter& param = layer.param();
+  const Arity arity = layer.arity();
+  const auto check = [](const char* what, int count, int least, int most) -> Status {
+    if (count >= least && count <= most) return OkStatus();
+    const std::string expected = least == most          ? std::to_string(least)
+                                 : most == Arity::kAny ? std::to_string(least) + " or more"
+                                                       : std::to_string(least) + " to " + std::to_string(most);
+    return InvalidArgument("has " + std::to_string(count) + " " + what + ", expected " + expected);
+  };
+  const int bottoms = param.bottom_size();
+  const int tops = param.top_size() == 0 && layer.is_loss() ? 1 : param.top_size();  // a loss makes one of its own
+  POSEIDON_RETURN_IF_ERROR(check("bottoms", bottoms, arity.min_bottom, arity.max_bottom));
+  POSEIDON_RETURN_IF_ERROR(check("tops", tops, arity.min_top, arity.max_top));
+  if (arity.top_per_bottom && bottoms != tops) {
+    return InvalidArgument("has " + std::to_string(bottoms) + " bottoms and " + std::to_string(tops) + " tops, expected as many of each");
+  }
+  return OkStatus();
+}
+
 void SetShape(Blob* blob, const Shape& shape, const at::TensorOptions& options) {
   if (blob->data.defined() && blob->data.sizes() == at::IntArrayRef(shape)) return;
   blob->data = at::empty(shape, options);

@@ -187,6 +187,9 @@ class Layer {
   std::vector<Slot> slots_;
 };
 
+// How many bottoms and tops the net names for it, against its arity.
+Status CheckArity(const Layer& layer);
+
 // Makes `blob.data` a tensor of that shape, keeping it when it has the shape already.
 void SetShape(Blob* blob, const Shape& shape, const at::TensorOptions& options);
 // The diff of `blob`, made to the shape of its data first where needed; its values are arbitrary.

@@ -15,6 +15,7 @@
 #include "frontends/caffe/net/filler.h"
 #include "frontends/caffe/net/filter.h"
 #include "frontends/caffe/net/insert_splits.h"
+#include "frontends/caffe/net/refusals.h"
 #include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
@@ -72,11 +73,7 @@ Status Net::Build(LayerFactory make_layer) {
   nodes_.resize(static_cast<std::size_t>(param_.layer_size()));
   MakeNamesUnique();
   POSEIDON_RETURN_IF_ERROR(MakeLayers(make_layer));
-  for (int i = 0; i < param_.layer_size(); ++i) {
-    if (const Status status = RunOnEngine([&] { return AddLayer(i); }); !status.ok()) {
-      return Named(i, status);
-    }
-  }
+  POSEIDON_RETURN_IF_ERROR(AddLayers());
   MarkBackward();
   for (int i = 0; i < layer_count(); ++i) {
     Node& at = node(i);
@@ -110,9 +107,10 @@ void Net::MakeNamesUnique() {
   }
 }
 
-// All of them before any is added, so that a failure names everything that there is no layer for.
+// All of them before any is added, so that a failure names every type that there is no layer for, and with them what a layer by itself
+// is refused for.
 Status Net::MakeLayers(LayerFactory make_layer) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> missing;  // a reason, and the layers that have it
+  Refusals refusals;
   for (int i = 0; i < param_.layer_size(); ++i) {
     LayerParameter* const param = param_.mutable_layer(i);
     if (!param->has_phase()) param->set_phase(state_.phase());
@@ -122,23 +120,28 @@ Status Net::MakeLayers(LayerFactory make_layer) {
                                                               .share = options_.share,
                                                               .pass = &pass_,
                                                               .unique_name = UniqueName(i)});
-    if (made.ok()) {
-      layers_.push_back(*std::move(made));
-      continue;
-    }
-    const std::string& reason = made.status().message();
-    auto same = std::find_if(missing.begin(), missing.end(), [&](const auto& entry) { return entry.first == reason; });
-    if (same == missing.end()) same = missing.emplace(same, reason, std::vector<std::string>());
-    same->second.push_back(param->name());
+    refusals.Add(*param, made.status());
+    if (!made.ok()) continue;
+    refusals.Add(*param, CheckArity(**made));
+    layers_.push_back(*std::move(made));
   }
-  if (missing.empty()) return OkStatus();
-  std::string text;
-  for (const auto& [reason, names] : missing) {
-    text += (text.empty() ? "layer '" : "; layer '") + names.front() + "'";
-    if (names.size() > 1) text += " and " + std::to_string(names.size() - 1) + (names.size() == 2 ? " other" : " others");
-    text += ": " + reason;
+  // A filler that no learned blob has does no harm: it alone refuses nothing.
+  for (int i = 0; i < param_.layer_size() && !refusals.empty(); ++i) refusals.Add(param_.layer(i), RefusedFillers(param_.layer(i)));
+  return refusals.InOneSentence();
+}
+
+// Goes on behind a layer that is refused, for a failure is to name all of them; but for those that depend on it, of which less is known.
+Status Net::AddLayers() {
+  Refusals refusals;
+  std::set<std::string> lost;  // blobs that are not made
+  for (int i = 0; i < param_.layer_size(); ++i) {
+    const LayerParameter& param = param_.layer(i);
+    const bool depends = std::any_of(param.bottom().begin(), param.bottom().end(), [&](const auto& name) { return lost.count(name) > 0; });
+    const std::vector<Status> refused = depends ? RefusedFillers(param) : std::vector{RunOnEngine([&] { return AddLayer(i); })};
+    refusals.Add(param, refused);
+    if (depends || !refused.front().ok()) lost.insert(param.top().begin(), param.top().end());
   }
-  return InvalidArgument(std::move(text));
+  return refusals.InOneSentence();
 }
 
 Status Net::AddLayer(int index) {
@@ -150,7 +153,6 @@ Status Net::AddLayer(int index) {
   }
   POSEIDON_RETURN_IF_ERROR(AppendBottoms(index));
   POSEIDON_RETURN_IF_ERROR(AppendTops(index));
-  POSEIDON_RETURN_IF_ERROR(CheckArity(index));
   POSEIDON_RETURN_IF_ERROR(SetLossWeights(index));
   Layer& made_layer = layer(index);
   Node& at = node(index);
@@ -216,28 +218,6 @@ Status Net::AppendTops(int index) {
     unread_[name] = at.top_ids.back();
   }
   if (param.top_size() == 0 && layer(index).is_loss()) append(make(param.name() + " (automatic)"));
-  return OkStatus();
-}
-
-Status Net::CheckArity(int index) const {
-  const auto& at = At(nodes_, index);
-  const Arity arity = layer(index).arity();
-  const auto check = [](const char* what, std::size_t given, int least, int most) -> Status {
-    const auto count = static_cast<int>(given);
-    if (count >= least && count <= most) return OkStatus();
-    const std::string expected = least == most ? std::to_string(least)
-                                 : most == Arity::kAny
-                                     ? std::to_string(least) + " or more"
-                                     : std::to_string(least) + " to " + std::to_string(most);
-    return InvalidArgument("has " + std::to_string(count) + " " + what + ", expected " + expected);
-  };
-  POSEIDON_RETURN_IF_ERROR(
-      check("bottoms", at.bottom.size(), arity.min_bottom, arity.max_bottom));
-  POSEIDON_RETURN_IF_ERROR(check("tops", at.top.size(), arity.min_top, arity.max_top));
-  if (arity.top_per_bottom && at.bottom.size() != at.top.size()) {
-    return InvalidArgument("has " + std::to_string(at.bottom.size()) + " bottoms and " +
-                           std::to_string(at.top.size()) + " tops, expected as many of each");
-  }
   return OkStatus();
 }
 

@@ -202,11 +202,11 @@ class Net {
   const Node& node(int index) const { return At(nodes_, index); }
   const std::string& NameOf(int blob) const { return At(blob_names_, blob); }
   Status MakeLayers(LayerFactory make_layer);
+  Status AddLayers();
   Status AddLayer(int index);
   Status AppendBottoms(int index);
   Status AppendTops(int index);
   Status SetLossWeights(int index);
-  Status CheckArity(int index) const;
   Status AppendParams(int index);
   void OwnParam(int index, int i, const ParamSpec& spec);
   Status ShareParam(int index, int i, const ParamSpec& spec, SharedName* name);

@@ -39,7 +39,7 @@ constexpr TypesOfFork kTypes[] = {
 };
 
 constexpr FieldsOfFork kFields[] = {
-    {"TransformationParameter", "SSD", "noise_param crop_h crop_w"},
+    {"TransformationParameter", "SSD", "noise_param"},
     {"TransformationParameter", "NVIDIA Caffe",
      "img_rand_resize_lower img_rand_resize_upper rand_resize_ratio_lower rand_resize_ratio_upper vertical_stretch_lower "
      "vertical_stretch_upper horizontal_stretch_lower horizontal_stretch_upper interpolation_algo_down interpolation_algo_up "
@@ -68,7 +68,7 @@ constexpr FieldsOfFork kFields[] = {
     {"ReshapeParameter", "Intel Caffe", "pixelshuffler"},
     {"FillerParameter", "Intel Caffe", "scale"},
     {"ELUParameter", "NVIDIA Caffe", "lambda"},
-    {"SolverParameter", "SSD", "eval_type ap_version plateau_winsize show_per_class_result"},
+    {"SolverParameter", "SSD", "plateau_winsize"},
     {"SolverParameter", "IncReg",
      "prune_method speedup compRatio acc_borderline baseline_acc retrain_test_interval losseval_interval IF_update_row_col IF_eswpf "
      "IF_speedup_count_fc IF_compr_count_conv IF_scheme1_when_Reg_rank IF_use_acc1 iter_size_prune iter_size_losseval iter_size_retrain "

@@ -76,13 +76,6 @@ TEST(Forks, WhatIsMissingSaysWhatItIsOf) {
             "net:1: unknown field 'noise_param' of SSD in TransformationParameter of layer 'data' (Data)");
 }
 
-TEST(Forks, TransformsOfSsdAreNotPassedOver) {
-  for (const char* field : {"noise_param { }", "crop_w: 3", "crop_h: 3"}) {
-    NetParameter net;
-    EXPECT_FALSE(ParseText(std::string("layer { transform_param { ") + field + " } }", "net", &net).ok()) << field;
-  }
-}
-
 TEST(Forks, IntelsStatisticsBatchReachesEveryBatchNorm) {
   NetParameter net = NetOf("bn_stats_batch_size: 32 layer { type: 'BatchNorm' } layer { type: 'ReLU' } layer { type: 'BatchNorm' }");
   ASSERT_TRUE(UpgradeNet("net", &net).ok());

@@ -31,6 +31,7 @@ struct Reason {
   std::string what;      // "unknown field 'foo' in LayerParameter"
   std::string layer = {};  // the first layer that asks for it; empty: none
   std::string type = {};   // of the layer
+  bool by_judge = false;   // a sentence about the layer: "has 4 tops, expected 1"
   std::size_t others = 0;  // further layers of that type that ask for the same
 };
 
@@ -49,10 +50,12 @@ class UnknownFields final : public google::protobuf::io::ErrorCollector {
   int error_line = 0;  // of the word behind it
 };
 
-// A value that an enumeration does not have: a type of the older form of layers, or any other.
-struct UnknownValue {
+// What keeps a text from being read, taken out of it: a value that an enumeration does not have (a type of the older form of layers, or
+// any other), or a field that is given again.
+struct TakenOut {
   int line = 0;
-  std::string field, value;
+  std::string field, value;  // no value: the field was given again
+  std::string what;
 };
 
 std::string Quoted(const std::string& words, std::string_view before) {
@@ -63,34 +66,52 @@ std::string Quoted(const std::string& words, std::string_view before) {
   return end == std::string::npos ? std::string() : words.substr(begin, end - begin);
 }
 
+bool IsBlank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+bool IsOfName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Where `word`, and nothing longer, is for the last time before `end`; npos: nowhere.
+std::size_t LastOf(const std::string& text, const std::string& word, std::size_t end) {
+  for (std::size_t at = text.rfind(word, end); at != std::string::npos; at = at == 0 ? std::string::npos : text.rfind(word, at - 1)) {
+    const std::size_t behind = at + word.size();
+    if ((at == 0 || !IsOfName(text[at - 1])) && (behind == text.size() || !IsOfName(text[behind]))) return at;
+  }
+  return std::string::npos;
+}
+
 // Takes the field that `fields.error` is about out of `text`, so that the rest can be read; nothing where it is another kind of error.
-std::optional<UnknownValue> TakeOut(const UnknownFields& fields, std::string* text) {
-  const std::string value = Quoted(fields.error, "Unknown enumeration value of \""), field = Quoted(fields.error, "for field \"");
-  if (value.empty() || field.empty()) return std::nullopt;
+std::optional<TakenOut> TakeOut(const UnknownFields& fields, std::string* text) {
+  TakenOut taken;
+  taken.value = Quoted(fields.error, "Unknown enumeration value of \"");
+  const bool again = fields.error.find("is specified multiple times") != std::string::npos;
+  taken.field = Quoted(fields.error, again ? "Non-repeated field \"" : "for field \"");
+  if (taken.field.empty() || (taken.value.empty() && !again)) return std::nullopt;
   std::size_t end = 0;
   for (int line = 0; line <= fields.error_line && end != std::string::npos; ++line) end = text->find('\n', end == 0 ? 0 : end + 1);
-  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  for (std::size_t at = text->rfind(value, end); at != std::string::npos; at = at == 0 ? std::string::npos : text->rfind(value, at - 1)) {
-    std::size_t begin = at;
-    while (begin > 0 && is_space((*text)[begin - 1])) --begin;
-    if (begin == 0 || (*text)[begin - 1] != ':') continue;
-    for (--begin; begin > 0 && is_space((*text)[begin - 1]);) --begin;
-    if (begin < field.size() || text->compare(begin - field.size(), field.size(), field) != 0) continue;
-    begin -= field.size();
-    for (std::size_t i = begin; i < at + value.size(); ++i) {
+  // Both errors are found at what follows: the last "FIELD : VALUE" before it is meant.
+  for (std::size_t begin = LastOf(*text, taken.field, end); begin != std::string::npos;
+       begin = begin == 0 ? std::string::npos : LastOf(*text, taken.field, begin - 1)) {
+    std::size_t at = begin + taken.field.size();
+    while (at < text->size() && IsBlank((*text)[at])) ++at;
+    if (at == text->size() || (*text)[at] != ':') continue;
+    for (++at; at < text->size() && IsBlank((*text)[at]);) ++at;
+    std::size_t behind = at;
+    while (behind < text->size() && (IsOfName((*text)[behind]) || (*text)[behind] == '.' || (*text)[behind] == '-')) ++behind;
+    if (behind == at || (!again && text->compare(at, behind - at, taken.value) != 0)) continue;
+    taken.line = static_cast<int>(std::count(text->begin(), text->begin() + static_cast<std::ptrdiff_t>(begin), '\n'));
+    taken.what = again ? "a second '" + taken.field + "'"
+                       : "unknown enumeration value of \"" + taken.value + "\" for field \"" + taken.field + "\"";
+    for (std::size_t i = begin; i < behind; ++i) {
       if ((*text)[i] != '\n') (*text)[i] = ' ';
     }
-    const auto newlines = std::count(text->begin(), text->begin() + static_cast<std::ptrdiff_t>(at), '\n');
-    return UnknownValue{.line = static_cast<int>(newlines), .field = field, .value = value};
+    return taken;
   }
   return std::nullopt;
 }
 
-// A layer of a net, in either form, and where it begins.
+// A layer of a net and where it begins.
 struct Place {
   int line = 0;
-  std::string name;
-  std::string type;
+  LayerParameter layer;  // without a type in the first form of all
 };
 
 std::vector<Place> PlacesOf(const NetParameter& net, const TextFormat::ParseInfoTree& tree) {
@@ -99,14 +120,14 @@ std::vector<Place> PlacesOf(const NetParameter& net, const TextFormat::ParseInfo
   };
   std::vector<Place> places;
   for (int i = 0; i < net.layer_size(); ++i) {
-    places.push_back({line(NetParameter::kLayerFieldNumber, i), net.layer(i).name(), net.layer(i).type()});
+    places.push_back({line(NetParameter::kLayerFieldNumber, i), net.layer(i)});
   }
   for (int i = 0; i < net.layers_size(); ++i) {
-    const V1LayerParameter& layer = net.layers(i);
-    places.push_back({line(NetParameter::kLayersFieldNumber, i), layer.has_layer() ? layer.layer().name() : layer.name(),
-                      TypeName(layer.type())});
+    LayerParameter layer = UpgradedLayer(net.layers(i));
+    if (net.layers(i).has_layer()) layer.set_name(net.layers(i).layer().name());
+    places.push_back({line(NetParameter::kLayersFieldNumber, i), std::move(layer)});
   }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.line < b.line; });
+  std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.line < b.line; });
   return places;
 }
 
@@ -132,51 +153,61 @@ void Add(Reason reason, std::vector<Reason>* reasons) {
 }
 
 // Layers whose type was taken out have it in their place; other values that were are reasons of their own.
-void AddValues(const std::vector<UnknownValue>& values, std::vector<Place>* places, std::vector<Reason>* reasons) {
-  for (const UnknownValue& unknown : values) {
+void AddValues(const std::vector<TakenOut>& values, std::vector<Place>* places, std::vector<Reason>* reasons) {
+  for (const TakenOut& unknown : values) {
     Place* place = LayerAt(*places, unknown.line);
     for (Place& other : *places) {  // of several that begin in one line, the first whose type is open
-      if (place == nullptr || other.line != place->line || !other.type.empty()) continue;
+      if (place == nullptr || other.line != place->line || !other.layer.type().empty()) continue;
       place = &other;
       break;
     }
-    if (unknown.field == "type" && place != nullptr && place->type.empty()) {
-      place->type = unknown.value;
+    if (unknown.field == "type" && place != nullptr && place->layer.type().empty()) {
+      place->layer.set_type(unknown.value);
     } else {
-      reasons->push_back({.line = unknown.line, .what = "unknown enumeration value of \"" + unknown.value + "\" for field \"" + unknown.field + "\""});
+      reasons->push_back({.line = unknown.line, .what = unknown.what});
     }
   }
 }
 
 // In a layer of an unknown type, fields of that type say nothing more.
-std::vector<Reason> ByLayer(const std::vector<Reason>& fields, const std::vector<Place>& places, const KnownType& known) {
-  const auto is_unknown = [&](const Place& place) { return known && !place.type.empty() && !known(place.type); };
+std::vector<Reason> ByLayer(const std::vector<Reason>& fields, const std::vector<Place>& places, const JudgeLayer& judge) {
+  std::vector<LayerRefusals> refused(places.size());
+  for (std::size_t i = 0; i < places.size() && judge; ++i) {
+    if (!places[i].layer.type().empty()) refused[i] = judge(places[i].layer);
+  }
   std::vector<Reason> reasons;
   for (Reason reason : fields) {
-    const Place* const place = LayerAt(places, reason.line);
-    if (place != nullptr && is_unknown(*place)) continue;
-    if (place != nullptr) {
-      reason.layer = place->name;
-      reason.type = place->type;
+    if (const Place* const place = LayerAt(places, reason.line); place != nullptr) {
+      if (!refused[static_cast<std::size_t>(place - places.data())].known_type) continue;
+      reason.layer = place->layer.name();
+      reason.type = place->layer.type();
     }
     Add(std::move(reason), &reasons);
   }
-  for (const Place& place : places) {
-    if (!is_unknown(place)) continue;
-    Add({.line = place.line, .what = UnknownType(place.type), .layer = place.name, .type = place.type}, &reasons);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    for (const std::string& what : refused[i].reasons) {
+      Add({.line = places[i].line,
+           .what = what,
+           .layer = places[i].layer.name(),
+           .type = places[i].layer.type(),
+           .by_judge = refused[i].known_type},
+          &reasons);
+    }
   }
-  std::sort(reasons.begin(), reasons.end(), [](const Reason& a, const Reason& b) { return a.line < b.line; });
+  std::stable_sort(reasons.begin(), reasons.end(), [](const Reason& a, const Reason& b) { return a.line < b.line; });
   return reasons;
 }
 
 std::string InWords(const Reason& reason) {
   std::string words = reason.what;
   if (reason.layer.empty()) return words;
+  const std::string others =
+      reason.others == 0 ? "" : " and " + std::to_string(reason.others) + (reason.others == 1 ? " other" : " others");
+  if (reason.by_judge) return "layer '" + reason.layer + "' (" + reason.type + ")" + others + ": " + reason.what;
   const bool told = reason.what.find('\'' + reason.type + '\'') != std::string::npos;
   words += (told && !ForkOfType(reason.type).empty() ? " in layer '" : " of layer '") + reason.layer + "'";
   if (!reason.type.empty() && !told) words += " (" + reason.type + ")";
-  if (reason.others > 0) words += " and " + std::to_string(reason.others) + (reason.others == 1 ? " other" : " others");
-  return words;
+  return words + others;
 }
 
 Status InOneSentence(const std::vector<Reason>& reasons, const std::string& name) {
@@ -201,12 +232,12 @@ std::string UnknownFieldIn(const std::string& words) {
 }
 
 Status AllThatIsMissing(google::protobuf::io::ZeroCopyInputStream* stream, const std::string& name, const Message& like,
-                        const KnownType& known, const Status& first) {
+                        const JudgeLayer& judge, const Status& first) {
   std::string text_of_file;
   const void* data = nullptr;
   for (int size = 0; stream->Next(&data, &size);) text_of_file.append(static_cast<const char*>(data), static_cast<std::size_t>(size));
   if (text_of_file.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) return first;
-  std::vector<UnknownValue> values;
+  std::vector<TakenOut> values;
   for (;;) {
     TextFormat::Parser parser;
     UnknownFields fields;
@@ -220,10 +251,10 @@ Status AllThatIsMissing(google::protobuf::io::ZeroCopyInputStream* stream, const
       const auto* const net = dynamic_cast<const NetParameter*>(message.get());
       std::vector<Place> places = net != nullptr ? PlacesOf(*net, tree) : std::vector<Place>();
       AddValues(values, &places, &fields.found);
-      const std::vector<Reason> reasons = ByLayer(fields.found, places, known);
+      const std::vector<Reason> reasons = ByLayer(fields.found, places, judge);
       return reasons.empty() ? first : InOneSentence(reasons, name);
     }
-    std::optional<UnknownValue> value = TakeOut(fields, &text_of_file);
+    std::optional<TakenOut> value = TakeOut(fields, &text_of_file);
     if (!value) return first;
     values.push_back(*std::move(value));
   }

@@ -86,7 +86,7 @@ Status ParseText(const std::string& text, const std::string& name, Message* mess
   return AllThatIsMissing(&again, name, *message, {}, status);
 }
 
-Status ReadTextFile(const std::string& path, Message* message, const KnownType& known) {
+Status ReadTextFile(const std::string& path, Message* message, const JudgeLayer& judge) {
   POSEIDON_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, OpenToRead(path));
   google::protobuf::io::FileInputStream stream(file->fd());
   const Status status = ParseTextStream(&stream, path, message);
@@ -96,7 +96,7 @@ Status ReadTextFile(const std::string& path, Message* message, const KnownType& 
   if (status.ok()) return status;
   if (::lseek(file->fd(), 0, SEEK_SET) != 0) return status;  // of a pipe there is no more
   google::protobuf::io::FileInputStream from_its_beginning(file->fd());
-  return AllThatIsMissing(&from_its_beginning, path, *message, known, status);
+  return AllThatIsMissing(&from_its_beginning, path, *message, judge, status);
 }
 
 Status ParseBinary(const std::string& bytes, const std::string& name, Message* message) {

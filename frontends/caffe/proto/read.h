@@ -15,10 +15,10 @@ namespace poseidon::caffe {
 
 // Fills `message` from protobuf text. `name` is what the error calls the text; the error is the first
 // one found, "NAME:LINE: what", or all unknown fields: "NAME:LINE: unknown field 'foo' in LayerParameter of layer 'a' (ReLU);
-// line 7: ...". Where fields of a net are unknown, layers of types that are not `known` are named with them.
+// line 7: ...". Where fields of a net are unknown, what `judge` refuses its layers for is named with them.
 Status ParseText(const std::string& text, const std::string& name,
                  google::protobuf::Message* message);
-Status ReadTextFile(const std::string& path, google::protobuf::Message* message, const KnownType& known = {});
+Status ReadTextFile(const std::string& path, google::protobuf::Message* message, const JudgeLayer& judge = {});
 
 // Fills `message` from its binary form, at most 2 GiB (protobuf's own bound). `name` as above.
 Status ParseBinary(const std::string& bytes, const std::string& name,

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/proto/upgrade.h"
@@ -54,10 +57,21 @@ layer { name: "bn1" type: "BatchNorm" bottom: "roi" top: "bn1" norm { a: 1 } }
 layer { name: "bn2" type: "BatchNorm" bottom: "bn1" top: "bn2" norm { a: 1 } }
 )";
 
+// Refuses other types, and layers with more than one top.
+JudgeLayer KnowsOnly(const std::vector<std::string>& types) {
+  return [types](const LayerParameter& layer) -> LayerRefusals {
+    if (std::find(types.begin(), types.end(), layer.type()) == types.end()) {
+      return {.known_type = false, .reasons = {"unknown layer type '" + layer.type() + "'"}};
+    }
+    LayerRefusals refusals;
+    if (layer.top_size() > 1) refusals.reasons = {"has too many tops"};
+    return refusals;
+  };
+}
+
 TEST_F(ReadTest, EverythingThatANetAsksForInVainIsNamedAtOnceByLayer) {
   ASSERT_TRUE(WriteFileAtomically(kForked, Path("fork.prototxt")).ok());
-  const auto known = [](const std::string& type) { return type == "Convolution" || type == "BatchNorm"; };
-  EXPECT_EQ(ReadNet(Path("fork.prototxt"), known).status().message(),
+  EXPECT_EQ(ReadNet(Path("fork.prototxt"), KnowsOnly({"Convolution", "BatchNorm"})).status().message(),
             Path("fork.prototxt") + ":2: unknown layer type 'Python' of layer 'data'; "
             "line 5: unknown field 'dilate' in ConvolutionParameter of layer 'conv' (Convolution); "
             "line 7: unknown layer type 'ROIPooling' of layer 'roi'; "
@@ -69,15 +83,25 @@ TEST_F(ReadTest, UnknownTypesOfTheOlderFormAreNamedWithTheRest) {
   const std::string text =
       "layers { name: 'a' type: L2_LOSS  bottom: 'x' }\n"
       "layers {\n  name: 'conv'\n  type:\tCONVOLUTION\n  convolution_param { dilate: 2 }\n}\n"
-      "layers { name: 'data' type: DATA data_param { backend: LMBD } }\n"
+      "layers { name: 'data' type: DATA top: 'a' top: 'b' data_param { backend: LMBD } }\n"
       "layers { type : L2_LOSS name: 'b' } layers { name: 'c' type: GATHER }\n";
   ASSERT_TRUE(WriteFileAtomically(text, Path("old.prototxt")).ok());
-  const auto known = [](const std::string& type) { return type == "Convolution" || type == "Data"; };
-  EXPECT_EQ(ReadNet(Path("old.prototxt"), known).status().message(),
+  EXPECT_EQ(ReadNet(Path("old.prototxt"), KnowsOnly({"Convolution", "Data"})).status().message(),
             Path("old.prototxt") + ":1: unknown layer type 'L2_LOSS' of layer 'a' and 1 other; "
             "line 5: unknown field 'dilate' in ConvolutionParameter of layer 'conv' (Convolution); "
             "line 7: unknown enumeration value of \"LMBD\" for field \"backend\" of layer 'data' (Data); "
+            "line 7: layer 'data' (Data): has too many tops; "
             "line 8: unknown layer type 'GATHER' of layer 'c'");
+}
+
+TEST_F(ReadTest, FieldsThatAreGivenAgainAreNamedWithTheRest) {
+  const std::string text =
+      "layer { name: 'p' type: 'Pooling' pooling_param { kernel_size: 2 stride: 2 kernel_size: 2 stride: 2\n kernel_size: -3 dilate: 1 } }\n";
+  ASSERT_TRUE(WriteFileAtomically(text, Path("twice.prototxt")).ok());
+  EXPECT_EQ(ReadNet(Path("twice.prototxt"), KnowsOnly({"Pooling"})).status().message(),
+            Path("twice.prototxt") + ":1: a second 'kernel_size' of layer 'p' (Pooling) and 1 other; "
+            "line 1: a second 'stride' of layer 'p' (Pooling); "
+            "line 2: unknown field 'dilate' in PoolingParameter of layer 'p' (Pooling)");
 }
 
 TEST(ParseText, ALongListOfMissingThingsIsCut) {

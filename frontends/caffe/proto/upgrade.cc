@@ -65,29 +65,6 @@ ParamSpec* Spec(LayerParameter* layer, int index) {
   return layer->mutable_param(index);
 }
 
-LayerParameter FromV1(const V1LayerParameter& old) {
-  LayerParameter layer;
-  layer.set_name(old.name());
-  layer.set_type(TypeName(old.type()));
-  *layer.mutable_bottom() = old.bottom();
-  *layer.mutable_top() = old.top();
-  *layer.mutable_include() = old.include();
-  *layer.mutable_exclude() = old.exclude();
-  *layer.mutable_loss_weight() = old.loss_weight();
-  *layer.mutable_blobs() = old.blobs();
-  for (int i = 0; i < old.param_size(); ++i) Spec(&layer, i)->set_name(old.param(i));
-  for (int i = 0; i < old.blob_share_mode_size(); ++i) {
-    const bool strict = old.blob_share_mode(i) == V1LayerParameter::STRICT;
-    Spec(&layer, i)->set_share_mode(strict ? ParamSpec::STRICT : ParamSpec::PERMISSIVE);
-  }
-  for (int i = 0; i < old.blobs_lr_size(); ++i) Spec(&layer, i)->set_lr_mult(old.blobs_lr(i));
-  for (int i = 0; i < old.weight_decay_size(); ++i) {
-    Spec(&layer, i)->set_decay_mult(old.weight_decay(i));
-  }
-  CopyOptions(old, &layer);
-  return layer;
-}
-
 Status UpgradeLayers(const std::string& name, NetParameter* net) {
   if (net->layers_size() == 0) return OkStatus();
   if (net->layer_size() > 0) {
@@ -99,7 +76,7 @@ Status UpgradeLayers(const std::string& name, NetParameter* net) {
       return InvalidArgument(name + ": layer '" + old.name() + "' has no type");
     }
     MoveTransforms(&old);
-    *net->add_layer() = FromV1(old);
+    *net->add_layer() = UpgradedLayer(old);
   }
   net->clear_layers();
   return OkStatus();
@@ -197,6 +174,29 @@ const char* SolverTypeName(SolverParameter::SolverType type) {
 
 }  // namespace
 
+LayerParameter UpgradedLayer(const V1LayerParameter& old) {
+  LayerParameter layer;
+  layer.set_name(old.name());
+  layer.set_type(TypeName(old.type()));
+  *layer.mutable_bottom() = old.bottom();
+  *layer.mutable_top() = old.top();
+  *layer.mutable_include() = old.include();
+  *layer.mutable_exclude() = old.exclude();
+  *layer.mutable_loss_weight() = old.loss_weight();
+  *layer.mutable_blobs() = old.blobs();
+  for (int i = 0; i < old.param_size(); ++i) Spec(&layer, i)->set_name(old.param(i));
+  for (int i = 0; i < old.blob_share_mode_size(); ++i) {
+    const bool strict = old.blob_share_mode(i) == V1LayerParameter::STRICT;
+    Spec(&layer, i)->set_share_mode(strict ? ParamSpec::STRICT : ParamSpec::PERMISSIVE);
+  }
+  for (int i = 0; i < old.blobs_lr_size(); ++i) Spec(&layer, i)->set_lr_mult(old.blobs_lr(i));
+  for (int i = 0; i < old.weight_decay_size(); ++i) {
+    Spec(&layer, i)->set_decay_mult(old.weight_decay(i));
+  }
+  CopyOptions(old, &layer);
+  return layer;
+}
+
 std::string TypeName(V1LayerParameter::LayerType type) {
   switch (type) {
     case V1LayerParameter::NONE: return "";
@@ -275,9 +275,9 @@ Status UpgradeSolver(const std::string& name, SolverParameter* solver) {
   return OkStatus();
 }
 
-Result<NetParameter> ReadNet(const std::string& prototxt, const KnownType& known) {
+Result<NetParameter> ReadNet(const std::string& prototxt, const JudgeLayer& judge) {
   NetParameter net;
-  POSEIDON_RETURN_IF_ERROR(ReadTextFile(prototxt, &net, known));
+  POSEIDON_RETURN_IF_ERROR(ReadTextFile(prototxt, &net, judge));
   POSEIDON_RETURN_IF_ERROR(UpgradeNet(prototxt, &net));
   return net;
 }

@@ -26,13 +26,16 @@ Status UpgradeNet(const std::string& name, NetParameter* net);
 // solver_type: ADAM -> type: "Adam". Both at once are an error.
 Status UpgradeSolver(const std::string& name, SolverParameter* solver);
 
-// Read and upgraded; errors name the file. `known` as in ReadTextFile.
-Result<NetParameter> ReadNet(const std::string& prototxt, const KnownType& known = {});
+// Read and upgraded; errors name the file. `judge` as in ReadTextFile.
+Result<NetParameter> ReadNet(const std::string& prototxt, const JudgeLayer& judge = {});
 Result<NetParameter> ReadModel(const std::string& caffemodel);
 // Nets inside the solver are upgraded as well; nets it only names are not read.
 Result<SolverParameter> ReadSolver(const std::string& prototxt);
 // The same as it is written, but for a list of devices.
 Result<SolverParameter> ReadSolverText(const std::string& prototxt);
+
+// A layer of the older form (its options of transforms are where they were) in today's.
+LayerParameter UpgradedLayer(const V1LayerParameter& old);
 
 // "InnerProduct" for INNER_PRODUCT; empty for NONE.
 std::string TypeName(V1LayerParameter::LayerType type);

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 Result<NetParameter> ReadNetFile(const std::string& path, const std::string& folder) {
   const std::string found = FindBeside(path, folder);
-  POSEIDON_ASSIGN_OR_RETURN(NetParameter net, ReadNet(found, IsLayerType));
+  POSEIDON_ASSIGN_OR_RETURN(NetParameter net, ReadNet(found, RefusalsOf));
   FindFilesBeside(folder, &net);
   return net;
 }

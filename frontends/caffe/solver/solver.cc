@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -37,6 +38,26 @@ Status CheckCounts(const SolverParameter& parameters) {
   POSEIDON_RETURN_IF_ERROR(at_least("display", parameters.display(), 0));
   POSEIDON_RETURN_IF_ERROR(at_least("snapshot", parameters.snapshot(), 0));
   return at_least("test_interval", parameters.test_interval(), 0);
+}
+
+// The evaluations of a test: means of what the net's outputs hold, or the average precision of its detections (SSD).
+constexpr char kClassification[] = "classification";
+constexpr char kDetection[] = "detection";
+
+Status CheckEvaluation(const SolverParameter& parameters) {
+  const std::string& type = parameters.eval_type();
+  if (type == kDetection) return ParseApVersion(parameters.ap_version()).status();
+  if (type == kClassification) return OkStatus();
+  return InvalidArgument("the solver's eval_type is '" + type + "', expected classification or detection");
+}
+
+// One sentence for each output, whose classes are by number.
+void NotePrecisions(const std::vector<std::map<int, double>>& outputs, SolverObserver* observer) {
+  for (const std::map<int, double>& classes : outputs) {
+    std::string text;
+    for (const auto& [label, value] : classes) text += (text.empty() ? "" : ", ") + std::to_string(label) + ": " + std::to_string(value);
+    observer->OnNote("average precision by class: " + text);
+  }
 }
 
 Status CheckSnapshots(const SolverParameter& parameters, bool writes) {
@@ -76,6 +97,7 @@ void TellNotes(const SolverParameter& parameters, const SolverNets& nets, Solver
 Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters,
                                                SolverOptions options) {
   POSEIDON_RETURN_IF_ERROR(CheckCounts(parameters));
+  POSEIDON_RETURN_IF_ERROR(CheckEvaluation(parameters));
   POSEIDON_RETURN_IF_ERROR(CheckLearningRate(parameters));
   POSEIDON_ASSIGN_OR_RETURN(auto rule, MakeUpdateRule(parameters));
   POSEIDON_RETURN_IF_ERROR(CheckSnapshots(parameters, options.writes_snapshots));
@@ -609,16 +631,26 @@ Status Solver::TestAll() {
         return OkStatus();
       };
     }
-    POSEIDON_ASSIGN_OR_RETURN(TestMeans means, RunTest(test_nets_[i].get(), run));
-    if (means.stopped) return OkStatus();
-    if (options_.observer == nullptr) continue;
     TestReport report;
     report.iteration = position_.iteration;
     report.net = static_cast<int>(i);
-    report.outputs = std::move(means.outputs);
-    report.has_loss = parameters_.test_compute_loss();
-    report.loss = means.loss;
+    std::vector<std::map<int, double>> classes;
+    if (parameters_.eval_type() == kDetection) {
+      POSEIDON_ASSIGN_OR_RETURN(const ApVersion version, ParseApVersion(parameters_.ap_version()));
+      POSEIDON_ASSIGN_OR_RETURN(TestPrecision precision, RunDetectionTest(test_nets_[i].get(), run, version));
+      if (precision.stopped) return OkStatus();
+      report.outputs = std::move(precision.outputs);
+      classes = std::move(precision.classes);
+    } else {
+      POSEIDON_ASSIGN_OR_RETURN(TestMeans means, RunTest(test_nets_[i].get(), run));
+      if (means.stopped) return OkStatus();
+      report.outputs = std::move(means.outputs);
+      report.has_loss = parameters_.test_compute_loss();
+      report.loss = means.loss;
+    }
+    if (options_.observer == nullptr) continue;
     report.seconds = ToSeconds(SteadyNow() - begin);
+    if (parameters_.show_per_class_result() && options_.share.rank == 0) NotePrecisions(classes, options_.observer);
     options_.observer->OnTest(report);
   }
   return OkStatus();

@@ -287,6 +287,59 @@ TEST_F(SolverTest, TestMeansDoNotDependOnTheNumberOfWorkers) {
   }
 }
 
+// Objects of twelve images are found where they are, and again in the next image of the batch, which is wrong but by chance; how sure that is
+// depends on the object's width.
+TEST_F(SolverTest, AveragePrecisionDoesNotDependOnTheNumberOfWorkers) {
+  auto writer = CreateLmdb(folder_ / "boxes", 10'000'000);
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    AnnotatedDatum record;
+    *record.mutable_datum() = TestDatum(i, 1, 6, 6);
+    record.set_type(AnnotatedDatum::BBOX);
+    for (std::uint64_t k = 0; k < i % 3; ++k) {
+      AnnotationGroup* const group = record.add_annotation_group();
+      group->set_group_label(static_cast<int>(1 + k));
+      NormalizedBBox* const box = group->add_annotation()->mutable_bbox();
+      box->set_xmin(0.3F * static_cast<float>(k));
+      box->set_ymin(0.1F);
+      box->set_xmax(0.95F - 0.05F * static_cast<float>(i * 5 % 12));
+      box->set_ymax(0.6F);
+    }
+    EXPECT_TRUE((*writer)->Put(TestKey(i), record.SerializeAsString()).ok());
+  }
+  EXPECT_TRUE((*writer)->Finish().ok());
+  const auto layer = [](const std::string& type, const std::string& bottoms, const std::string& tops, const std::string& options) {
+    std::string text = "layer { name: '" + tops + "' type: '" + type + "' ";
+    for (std::size_t at = 0; at < bottoms.size(); at += 2) text += "bottom: '" + bottoms.substr(at, 1) + "' ";
+    for (std::size_t at = 0; at < tops.size(); at += 2) text += "top: '" + tops.substr(at, 1) + "' ";
+    return text + options + " }\n";
+  };
+  const std::string test_net =
+      layer("AnnotatedData", "", "p l", "data_param { source: '" + folder_ / "boxes" + "' backend: LMDB batch_size: 2 }") +
+      layer("Silence", "p", "", "") +
+      layer("Slice", "l", "m c s a w y d", "slice_param { axis: 3 slice_point: 1 slice_point: 2 slice_point: 3 slice_point: 5 slice_point: 6 "
+                                           "slice_point: 7 }") +
+      layer("Silence", "s d", "", "") + layer("Power", "m", "n", "power_param { shift: 1 }") +
+      layer("Power", "w", "v", "power_param { scale: 0.6 }") + layer("Concat", "m c v a w y", "g", "concat_param { axis: 3 }") +
+      layer("Concat", "n c w a w y", "h", "concat_param { axis: 3 }") + layer("Concat", "g h", "f", "concat_param { axis: 2 }") +
+      layer("DetectionEvaluate", "f l", "e", "detection_evaluate_param { num_classes: 3 }");
+  SolverParameter parameters = Parameters(NetText(folder_ / "db", 4), "test_iter: 6 test_interval: 1 eval_type: 'detection' show_per_class_result: true");
+  parameters.mutable_train_net_param()->Swap(parameters.mutable_net_param());
+  parameters.clear_net_param();
+  ASSERT_TRUE(ParseText(test_net, "test net", parameters.add_test_net_param()).ok());
+  const Ending one = RunCluster(parameters, 1, false, DType::kF32, 0);
+  ASSERT_EQ(one.tests.size(), 1u);
+  ASSERT_EQ(one.tests[0].outputs.size(), 1u);
+  EXPECT_EQ(one.tests[0].outputs[0].name, "e");
+  EXPECT_GT(one.tests[0].outputs[0].value, 0.3);
+  EXPECT_LT(one.tests[0].outputs[0].value, 0.8);
+  EXPECT_THAT(one.notes, ElementsAre(HasSubstr("average precision by class: 1: 0.")));
+  for (const int world : {2, 3, 9}) {
+    EXPECT_EQ(RunCluster(parameters, world, false, DType::kF32, 0).tests[0].outputs[0].value, one.tests[0].outputs[0].value) << world;
+  }
+  parameters.set_ap_version("VOC");
+  EXPECT_THAT(Solver::Create(parameters, {}).status().message(), HasSubstr("expected Integral, MaxIntegral or 11point"));
+}
+
 TEST_F(SolverTest, AnotherNumberOfWorkersGoesOnFromASnapshot) {
   const std::string text = "momentum: 0.9 ";
   Recorder log;

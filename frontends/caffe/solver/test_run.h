@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "frontends/caffe/data/data_share.h"
 #include "frontends/caffe/net/net.h"
+#include "frontends/caffe/solver/average_precision.h"
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/observer.h"
 #include "poseidon/base/result.h"
@@ -36,6 +38,16 @@ struct TestRun {
 // Runs the batches forward through `net`. The values of each batch are brought together and added in batch order, so
 // that the means are the same for any number of workers. Memory does not grow with the number of batches.
 Result<TestMeans> RunTest(Net* net, const TestRun& run);
+
+// The average precision of a net whose outputs are those of DetectionEvaluate, over test batches.
+struct TestPrecision {
+  std::vector<OutputValue> outputs;  // the mean over classes, one for each output
+  std::vector<std::map<int, double>> classes;  // by class, for each output
+  bool stopped = false;  // cut short: there is no precision
+};
+
+// The same, for outputs whose rows AveragePrecision takes: the rows of all batches are brought together in batch order.
+Result<TestPrecision> RunDetectionTest(Net* net, const TestRun& run, ApVersion version);
 
 // The outputs of `net` as they are now, element by element.
 std::vector<OutputValue> OutputsOf(const Net& net);
