@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "poseidon/base/log.h"
 #include "poseidon/session/node.h"
 #include "poseidon/factors/engine.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/sim/simulation.h"
 #include "poseidon/sim/virtual_network.h"
 
@@ -100,18 +102,24 @@ class Sampler {
       : network_(network),
         executor_(simulation.MakeExecutor(simulation.AddProcess("sampler"), /*jitter=*/false)) {}
 
-  void Watch(sim::HostId host) { ports_.push_back({host, {}, {}, {}}); }
+  void Watch(sim::HostId host) { ports_.push_back({.host = host}); }
   // Each is called by every worker.
   void Begin() {
     if (begun_) return;
     begun_ = executor_->now();
-    for (Port& port : ports_) port.begin = port.last = network_.traffic(port.host);
+    for (Port& port : ports_) {
+      port.begin = port.last = network_.traffic(port.host);
+      port.work_before = network_.work(port.host);
+    }
     executor_->PostAfter(kSampled, [this] { Sample(); });
   }
   void End() {
     if (++ended_ < ports_.size()) return;
     seconds_ = ToSeconds(executor_->now() - *begun_);
-    for (Port& port : ports_) port.last = network_.traffic(port.host);
+    for (Port& port : ports_) {
+      port.last = network_.traffic(port.host);
+      port.work = network_.work(port.host);
+    }
     Stop();
   }
   void Stop() { stopped_ = true; }
@@ -130,6 +138,11 @@ class Sampler {
             std::max({findings.peak_to_mean, 1.0, static_cast<double>(port.peak.*direction) / mean});
       }
     }
+    const double worker_steps = static_cast<double>(ports_.size()) * static_cast<double>(steps);
+    for (const Port& port : ports_) {
+      findings.io_seconds += ToSeconds(port.work.busy - port.work_before.busy) / worker_steps;
+      findings.io_wakes += static_cast<double>(port.work.wakes - port.work_before.wakes) / worker_steps;
+    }
     if (total == 0) return;
     const double mean = total / (2.0 * static_cast<double>(ports_.size()));
     findings.mean_bytes = mean / static_cast<double>(steps);
@@ -142,6 +155,8 @@ class Sampler {
     sim::HostTraffic begin;
     sim::HostTraffic last;
     sim::HostTraffic peak;
+    sim::HostWork work_before;
+    sim::HostWork work;
   };
   void Sample() {
     if (stopped_) return;
@@ -163,6 +178,22 @@ class Sampler {
   bool stopped_ = false;
 };
 
+// What every worker's machine is, as it says itself. Without costs a core is all that it needs.
+struct Processors {
+  double cores = 1;
+  std::uint32_t computing = 1;
+  double seconds_per_wire_byte = 0;
+};
+Processors ProcessorsOf(const Scene& scene) {
+  Processors processors{.seconds_per_wire_byte = scene.costs.seconds_per_byte_out + scene.costs.seconds_per_byte_in};
+  if (processors.seconds_per_wire_byte == 0) return processors;
+  processors.computing = static_cast<std::uint32_t>(std::max<std::size_t>(scene.computing_cores, 1));
+  // With cores of their own for as many lanes as there may be.
+  processors.cores = processors.computing + (scene.computing_cores > 0 ? 0 : std::max(scene.lanes, plan::kMostChosenLanes));
+  if (scene.shared_cores > 0) processors.cores = static_cast<double>(scene.shared_cores) / scene.unevenness.workers;
+  return processors;
+}
+
 // State that all workers share.
 struct Stage {
   const Scene& scene;
@@ -174,6 +205,8 @@ struct Stage {
   sim::Simulation& simulation;
   sim::VirtualNetwork& network;
   Sampler& sampler;
+  sim::Cores* cores;       // that all share; null: none are
+  const Processors processors;
   std::uint64_t left = 0;  // workers that are through
   Status failure;
 
@@ -189,7 +222,9 @@ class Worker {
         rank_(rank),
         host_(stage.network.AddHost({.name = NameOf(rank),
                                      .rate_out = stage.scene.bytes_per_second,
-                                     .rate_in = stage.scene.bytes_per_second})),
+                                     .rate_in = stage.scene.bytes_per_second,
+                                     .costs = stage.scene.costs,
+                                     .cores = stage.cores})),
         process_(stage.simulation.AddProcess(NameOf(rank))),
         front_(stage.simulation.MakeExecutor(process_)),
         compute_(stage.simulation.MakeExecutor(process_)),
@@ -212,6 +247,7 @@ class Worker {
                                    .completions = *front_,
                                    .context = *context_,
                                    .log = log_,
+                                   .lane = [this](std::uint16_t number) { return MakeLane(number); },
                                    .engine = factors ? &engine_ : nullptr},
           Options(), [this](const Status& failure) { Fail(failure); });
       if (const Status listened = node_->Listen(); !listened.ok()) return Fail(listened);
@@ -241,6 +277,10 @@ class Worker {
     options.host = NameOf(rank_);
     options.listen = {NameOf(rank_), kPort};
     options.coordinator = {NameOf(0), kPort};
+    options.lanes = stage_.scene.lanes;
+    options.cores = stage_.processors.cores;
+    options.compute_threads = stage_.processors.computing;
+    options.cpu_seconds_per_wire_byte = stage_.processors.seconds_per_wire_byte;
     options.strategy = stage_.scene.mode.strategy;
     // Factors are zeros here, and stand for numbers that are not.
     options.strategy.zero_compression = plan::ZeroCompression::kOff;
@@ -254,6 +294,13 @@ class Worker {
       options.strategy.flow_is_fixed = true;
     }
     return options;
+  }
+
+  Result<session::LaneServices> MakeLane(std::uint16_t number) {
+    Lane& lane = lanes_[number];
+    lane.executor = stage_.simulation.MakeExecutor(process_);
+    lane.context = stage_.network.MakeContext(host_, process_, *lane.executor);
+    return session::LaneServices{*lane.executor, *lane.context};
   }
 
   void OnIo(Task task) { io_->Post(std::move(task)); }
@@ -331,8 +378,16 @@ class Worker {
     BeginStep();
   }
 
+  // What the I/O thread has taken of the computing cores since the last call.
+  double Taken() {
+    if (stage_.scene.computing_cores == 0) return 0;
+    const Duration busy = stage_.network.work(host_).busy;
+    return ToSeconds(busy - std::exchange(io_busy_, busy)) / static_cast<double>(stage_.scene.computing_cores);
+  }
+
   void Compute(double seconds) {
     ++at_;
+    seconds += Taken();
     const Duration now = front_->now().since_origin;
     const Duration due =
         FromSeconds(timeline_.Queue(seconds, std::exchange(idle_, false), ToSeconds(now)));
@@ -393,6 +448,11 @@ class Worker {
   const std::unique_ptr<Executor> compute_;
   const std::unique_ptr<Executor> io_;
   const std::unique_ptr<transport::Context> context_;
+  struct Lane {
+    std::unique_ptr<Executor> executor;
+    std::unique_ptr<transport::Context> context;
+  };
+  std::map<std::uint16_t, Lane> lanes_;  // beside the first
   NullLogSink log_;
   replay::Timeline timeline_;
   TimedEngine engine_;
@@ -405,6 +465,7 @@ class Worker {
   TimePoint awaited_since_;
   std::vector<double> waited_;  // in the measured steps, by layer
   bool idle_ = true;  // has waited since it last computed
+  Duration io_busy_{0};  // that Taken has seen
   bool leaving_ = false;
   std::uint64_t step_ = 0;
   std::size_t at_ = 0;  // in the step
@@ -438,6 +499,11 @@ Result<plan::Plan> PlanOf(const Scene& scene, const replay::ComputeTimes& times)
   cluster.bandwidth = scene.bytes_per_second;
   cluster.latency = ToSeconds(scene.latency);
   cluster.rebuild_flops = scene.model.product_flops;
+  const Processors processors = ProcessorsOf(scene);
+  cluster.cpu_seconds_per_wire_byte = processors.seconds_per_wire_byte;
+  cluster.cores_per_worker = processors.cores;
+  cluster.compute_threads = processors.computing;
+  cluster.lanes = scene.lanes > 0 ? scene.lanes : plan::LanesFor(cluster);
   return plan::MakePlan(scene.model.specs(), cluster, times.MeasuredBySlowest(), scene.planning);
 }
 
@@ -482,13 +548,15 @@ Result<Findings> Play(const Scene& scene) {
   const std::vector<Action> step = replay::StepOf(scene.mode, declared.size());
   const Zeros zeros(BytesOfLargest(scene));
   sim::Simulation simulation;
+  std::optional<sim::Cores> cores;
+  if (scene.shared_cores > 0) cores.emplace(scene.shared_cores);
   sim::VirtualNetwork network(simulation, {.latency = scene.latency,
                                            .send_buffer_bytes = kSendBuffer,
                                            .receive_buffer_bytes = kReceiveBuffer,
                                            .segment_bytes = scene.segment_bytes,
                                            .hollow = zeros.span()});
   Sampler sampler(simulation, network);
-  Stage stage{scene, plan, declared, times, step, zeros, simulation, network, sampler};
+  Stage stage{scene, plan, declared, times, step, zeros, simulation, network, sampler, cores ? &*cores : nullptr, ProcessorsOf(scene)};
   const Cast all(stage);
   const std::vector<std::unique_ptr<Worker>>& cast = all.workers();
   for (const auto& worker : cast) worker->Start();

@@ -13,6 +13,7 @@
 #include "poseidon/base/result.h"
 #include "poseidon/messaging/flow.h"
 #include "poseidon/plan/planner.h"
+#include "poseidon/sim/virtual_network.h"
 
 // A training job on virtual time: the product's nodes, every one with its scheduler, exchanges and
 // channels, on a simulated network, under workers whose computing is a delay.
@@ -29,6 +30,15 @@ struct Scene {
   // The pieces in which connections share a port.
   std::size_t segment_bytes = 16 * 1024;
   std::optional<messaging::Flow> flow;  // instead of the one that follows the measured link
+  // What its connections cost a worker's I/O thread.
+  sim::TransferCosts costs;
+  // Lanes of every worker, each with an I/O thread of its own (plan/lanes.h); 0: as many as the links need.
+  std::uint16_t lanes = 1;
+  // Cores of one machine on which the I/O threads of all workers run, as those of an emulated cluster do; 0: each has one of its own.
+  std::size_t shared_cores = 0;
+  // Cores that computing takes of a worker's machine, where the I/O thread has none of its own: what it takes of them makes computing
+  // longer. 0: it has one.
+  std::size_t computing_cores = 0;
   std::uint64_t warm_up = 3;
   std::uint64_t steps = 5;
 };
@@ -46,6 +56,9 @@ struct Findings {
   double mean_bytes = 0;    // of a worker and direction
   double max_to_mean = 0;   // the busiest worker and direction against that
   double peak_to_mean = 0;  // the busiest 10 ms of a port and direction against its own mean
+  // Of one measured step: what the connections cost a worker's I/O thread, and how often it is woken.
+  double io_seconds = 0;  // of all lanes
+  double io_wakes = 0;
   std::uint64_t events = 0;
 
   double median_seconds() const;

@@ -93,6 +93,36 @@ INSTANTIATE_TEST_SUITE_P(Rates, FluidLimit,
                          testing::Combine(testing::Values(2, 3, 4, 8),
                                           testing::Values(0.5, 1.0, 2.0)));
 
+// A link that is never full: how long the I/O thread takes is then the step, unless it is two threads or shares one core.
+TEST(Scene, AnIoThreadBoundsTheStep) {
+  Scene scene;
+  scene.model = Model(std::vector<replay::ScaledLayer>(20, Layer(1'000'000, 0.001, 0.002)));
+  scene.mode = replay::ModeNamed("poseidon").value();
+  scene.planning = KeyValueOnly(scene.model);
+  scene.unevenness.workers = 3;
+  scene.bytes_per_second = 1e11;
+  const double bytes = 2.0 * 2 / 3 * 4 * 20e6;  // that a worker sends, and receives
+  scene.costs = {.seconds_per_byte_out = 0.12 / bytes, .seconds_per_byte_in = 0.12 / bytes};
+  const Findings one = Played(scene);
+  EXPECT_NEAR(one.io_seconds, 0.24, 0.001);
+  EXPECT_NEAR(one.median_seconds(), 0.24, 0.012);
+  EXPECT_NEAR(one.plan.step_seconds, 0.24, 0.001);  // as predicted
+  scene.lanes = 2;
+  const Findings two = Played(scene);
+  EXPECT_NEAR(two.io_seconds, 0.24, 0.001);
+  EXPECT_NEAR(two.median_seconds(), 0.12, 0.012);
+  EXPECT_NEAR(two.plan.step_seconds, 0.12, 0.001);
+  scene.lanes = 1;
+  scene.shared_cores = 1;
+  EXPECT_NEAR(Played(scene).median_seconds(), 3 * 0.24, 0.036);
+  // Two cores compute and serve the network.
+  scene.shared_cores = 0;
+  scene.computing_cores = 2;
+  EXPECT_NEAR(Played(scene).median_seconds(), 0.24, 0.012);
+  scene.costs = {.seconds_per_byte_out = 0.01 / bytes, .seconds_per_byte_in = 0.01 / bytes};
+  EXPECT_NEAR(Played(scene).median_seconds(), 0.06 + 0.01, 0.002);
+}
+
 // Many even layers on a link that is busy all the time: what is committed when the last gradients come
 // is in their way twice, and the members commit less by then.
 TEST(Scene, LittleIsCommittedWhenBackwardEnds) {

@@ -33,6 +33,11 @@ struct Flags {
   std::size_t segment = 16 * 1024;
   std::size_t chunk = 0;
   std::size_t send_buffer = 0;
+  double cpu_per_byte = 0;
+  double cpu_per_wake = 0;
+  std::uint16_t lanes = 1;
+  std::size_t shared_cores = 0;
+  std::size_t computing_cores = 0;
   std::uint64_t warm_up = 3;
   std::uint64_t steps = 5;
 };
@@ -53,6 +58,10 @@ Result<Scene> SceneOf(const Flags& flags, const profile::Profile& profile) {
   scene.bytes_per_second = rate / flags.scale / 8 * flags.goodput;
   scene.latency = FromSeconds(latency + 0.5e-9);
   scene.segment_bytes = flags.segment;
+  scene.costs = {flags.cpu_per_wake * 1e-6, flags.cpu_per_byte * 1e-9 / 2, flags.cpu_per_byte * 1e-9 / 2};
+  scene.lanes = flags.lanes;
+  scene.shared_cores = flags.shared_cores;
+  scene.computing_cores = flags.computing_cores;
   if (flags.chunk > 0 || flags.send_buffer > 0) {
     scene.flow = messaging::FlowFor({scene.bytes_per_second, latency}, flags.workers - 1u);
     if (flags.chunk > 0) scene.flow->chunk_bytes = scene.flow->write_bytes = flags.chunk;
@@ -106,6 +115,8 @@ json JsonOf(const Flags& flags, const profile::Profile& profile, const Scene& sc
           {"peak_to_mean", found.peak_to_mean},
           {"schemes", schemes},
           {"waited_seconds", waited},
+          {"io_seconds_per_step", found.io_seconds},
+          {"io_wakes_per_step", found.io_wakes},
           {"events", found.events}};
 }
 
@@ -147,6 +158,16 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1u, wire::kMaxPayload));
   app.add_option("--send-buffer", flags.send_buffer,
                  "bytes a connection holds undelivered, instead of what the link asks for");
+  app.add_option("--cpu-per-byte", flags.cpu_per_byte,
+                 "nanoseconds of processor time that a byte takes, at both ends together: 0.6 without encryption")
+      ->check(CLI::Range(0.0, 1e3));
+  app.add_option("--cpu-per-wake", flags.cpu_per_wake,
+                 "microseconds that the I/O thread takes each time that it is woken")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--lanes", flags.lanes, "I/O threads of every worker; 0: as many as the links need")->check(CLI::Range(0, 64));
+  app.add_option("--shared-cores", flags.shared_cores, "cores that all workers' I/O threads share, instead of one each");
+  app.add_option("--computing-cores", flags.computing_cores,
+                 "cores of a worker that compute and have no other beside them for its I/O thread");
   app.add_option("--steps", flags.steps)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", flags.warm_up)->check(CLI::Range(3, 1000));
   return replay::RunProgram(app, argc, argv, [&] { return Run(flags); });

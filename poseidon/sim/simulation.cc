@@ -217,6 +217,11 @@ void Simulation::Spend(Duration time) {
   spent_ += time;
 }
 
+bool Simulation::TakeWake() {
+  MutexLock lock(mutex_);
+  return std::exchange(woke_, false);
+}
+
 bool Simulation::Step() {
   MutexLock lock(mutex_);
   POSEIDON_CHECK(current_ == nullptr, "a simulation is not run from one of its own tasks");
@@ -230,6 +235,7 @@ bool Simulation::Step() {
   // Time, executor and arrival, as hash() promises. Nothing may enter that differs between two runs of one seed.
   hash_ = Mix64(hash_ ^ static_cast<std::uint64_t>(now_.since_origin.count()));
   hash_ = Mix64(hash_ ^ (std::uint64_t{executor.id_} << 40) ^ wake.sequence);
+  woke_ = now_ > executor.free_at_;
   Task task = executor.queue_.Pop();
   current_ = &executor;
   runner_ = std::this_thread::get_id();
@@ -280,6 +286,10 @@ bool Simulation::RunUntil(const std::function<bool()>& reached, Duration limit) 
 TimePoint Simulation::now() const {
   MutexLock lock(mutex_);
   return now_ + spent_;
+}
+TimePoint Simulation::task_began() const {
+  MutexLock lock(mutex_);
+  return now_;
 }
 std::uint64_t Simulation::events() const {
   MutexLock lock(mutex_);

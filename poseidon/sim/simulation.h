@@ -64,6 +64,9 @@ class Simulation {
   // from now on it is that much later. Called from a task.
   void Spend(Duration time);
 
+  // Whether the executor of the task under way was idle before it; true once for a task. Called from a task.
+  bool TakeWake();
+
   // Runs the next task, moving the clock to its time; false when there is none.
   bool Step();
   // Runs until nothing is left to run. A heartbeat never ends: see the bounded ones below.
@@ -75,7 +78,10 @@ class Simulation {
   // it holds.
   bool RunUntil(const std::function<bool()>& reached, Duration limit);
 
+  // While a task runs, with the time that it has spent so far.
   TimePoint now() const;
+  // The same without it.
+  TimePoint task_began() const;
   // Tasks run so far, and a hash over (time, executor, arrival) of each: equal hashes mean that two
   // runs took the same course.
   std::uint64_t events() const;
@@ -113,6 +119,7 @@ class Simulation {
   Random random_ POSEIDON_GUARDED_BY(mutex_);
   TimePoint now_ POSEIDON_GUARDED_BY(mutex_);
   Duration spent_ POSEIDON_GUARDED_BY(mutex_){0};  // by the task under way
+  bool woke_ POSEIDON_GUARDED_BY(mutex_) = false;   // its executor, and TakeWake has not said so yet
   std::uint64_t next_sequence_ POSEIDON_GUARDED_BY(mutex_) = 1;
   std::uint64_t events_ POSEIDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t hash_ POSEIDON_GUARDED_BY(mutex_) = 0;

@@ -69,7 +69,7 @@ class VirtualNetwork::End final : public MemoryStream {
   void LimitUndelivered(std::size_t bytes) override;
 
  private:
-  std::size_t Take(MutableBytes into) override { return own().rx.Pop(into); }
+  std::size_t Take(MutableBytes into) override;
   Status ReadEnd() const override;
   std::size_t Put(ConstBytes from) override;
   Status WriteEnd() const override;
@@ -113,6 +113,7 @@ class VirtualNetwork::Fabric {
   }
   const std::string& NameOf(HostId host) const { return hosts_.at(host.value()).options.name; }
   const HostTraffic& TrafficOf(HostId host) const { return hosts_.at(host.value()).traffic; }
+  const HostWork& WorkOf(HostId host) const { return hosts_.at(host.value()).work; }
   void SetLatency(HostId a, HostId b, Duration latency) {
     latencies_[std::minmax(a, b)] = latency;
   }
@@ -195,6 +196,26 @@ class VirtualNetwork::Fabric {
            before(bytes.data() + bytes.size(), options_.hollow.data() + options_.hollow.size());
   }
 
+  // The task under way, of a process of `host`, has written or read `bytes`.
+  void Charge(HostId host, std::size_t bytes, double TransferCosts::*per_byte) {
+    if (bytes == 0) return;
+    Host& owner = At(host);
+    const bool woken = simulation_.TakeWake();
+    const TransferCosts& costs = owner.options.costs;
+    owner.work.wakes += woken ? 1 : 0;
+    const double seconds = (woken ? costs.seconds_per_wake : 0) + costs.*per_byte * static_cast<double>(bytes);
+    if (seconds == 0) return;
+    const Duration work = FromSeconds(seconds);
+    owner.work.busy += work;
+    simulation_.Spend(owner.options.cores == nullptr ? work : owner.options.cores->Take(simulation_.now(), work));
+  }
+
+  // Offers what a task has written, at the time at which it has.
+  void Written(const std::shared_ptr<Wire>& wire, std::size_t side) {
+    if (kernel_->now() == simulation_.task_began()) return Offer(wire, side);
+    kernel_->Post([this, wire, side] { Offer(wire, side); });
+  }
+
   // Lines the side up at its port if it has something to send that its peer has room for.
   void Offer(const std::shared_ptr<Wire>& wire, std::size_t side) {
     Wire::Side& sender = wire->sides[side];
@@ -263,6 +284,7 @@ class VirtualNetwork::Fabric {
     Pace in_pace;
     bool vanished = false;
     HostTraffic traffic;
+    HostWork work;
   };
   struct Door {
     ProcessId process;
@@ -552,6 +574,12 @@ Status VirtualNetwork::End::WriteEnd() const {
   return own().damaged ? OkStatus() : ReadEnd();
 }
 
+std::size_t VirtualNetwork::End::Take(MutableBytes into) {
+  const std::size_t count = own().rx.Pop(into);
+  fabric_.Charge(own().host, count, &TransferCosts::seconds_per_byte_in);
+  return count;
+}
+
 std::size_t VirtualNetwork::End::Put(ConstBytes from) {
   const std::size_t count = std::min(from.size(), fabric_.RoomToSend(*wire_, side_));
   if (fabric_.IsHollow(from)) {
@@ -559,6 +587,7 @@ std::size_t VirtualNetwork::End::Put(ConstBytes from) {
   } else {
     own().tx.Push(from.first(count));
   }
+  fabric_.Charge(own().host, count, &TransferCosts::seconds_per_byte_out);
   return count;
 }
 
@@ -567,7 +596,7 @@ void VirtualNetwork::End::LimitUndelivered(std::size_t bytes) {
 }
 
 void VirtualNetwork::End::Took(std::size_t bytes) { fabric_.Consumed(wire_, side_, bytes); }
-void VirtualNetwork::End::HasPut(std::size_t) { fabric_.Offer(wire_, side_); }
+void VirtualNetwork::End::HasPut(std::size_t) { fabric_.Written(wire_, side_); }
 void VirtualNetwork::End::Wake() { fabric_.Wake(wire_, side_); }
 void VirtualNetwork::End::Shut() { fabric_.CloseSide(wire_, side_); }
 
@@ -731,5 +760,6 @@ void VirtualNetwork::Cut(HostId from, HostId to) { fabric_->CutLink(from, to); }
 void VirtualNetwork::DamageNext(HostId from, HostId to) { fabric_->DamageNext(from, to); }
 void VirtualNetwork::ResetAfter(Reset reset) { fabric_->ResetAfter(reset); }
 HostTraffic VirtualNetwork::traffic(HostId host) const { return fabric_->TrafficOf(host); }
+HostWork VirtualNetwork::work(HostId host) const { return fabric_->WorkOf(host); }
 
 }  // namespace poseidon::sim

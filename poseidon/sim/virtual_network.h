@@ -8,6 +8,7 @@
 #include <string>
 
 #include "poseidon/base/strong_id.h"
+#include "poseidon/sim/cores.h"
 #include "poseidon/sim/simulation.h"
 #include "poseidon/transport/transport.h"
 
@@ -16,11 +17,23 @@ namespace poseidon::sim {
 // A simulated machine: a name, and a port to the one switch that joins all.
 using HostId = StrongId<struct HostTag, std::uint32_t>;
 
+// The processor time that a connection costs its owner's thread, system calls included. The task that writes or reads takes that much
+// longer. All zeros: none.
+struct TransferCosts {
+  double seconds_per_wake = 0;  // for the first transfer of a task before which the thread had nothing to do
+  double seconds_per_byte_out = 0;
+  double seconds_per_byte_in = 0;
+};
+
 struct HostOptions {
   std::string name;  // what transport::Address::host says
   // Bytes per second through the port, each way; 0: no limit.
   double rate_out = 0;
   double rate_in = 0;
+  TransferCosts costs = {};
+  // On which the host's processes pay them; null: every executor has a core of its own. Outlives the network. Hosts may share them, as
+  // those of an emulated cluster do.
+  Cores* cores = nullptr;
 };
 
 // Into what pieces the network cuts the stream. Wherever it cuts, a reader may see less than was
@@ -53,6 +66,12 @@ struct NetworkOptions {
 struct HostTraffic {
   std::uint64_t out = 0;
   std::uint64_t in = 0;
+};
+
+// What a host's connections have cost its processes.
+struct HostWork {
+  std::uint64_t wakes = 0;
+  Duration busy{0};
 };
 
 // Hosts behind ports of given rates, joined by a switch that loses nothing and queues without bound.
@@ -98,6 +117,7 @@ class VirtualNetwork {
   void DamageNext(HostId from, HostId to);
 
   HostTraffic traffic(HostId host) const;
+  HostWork work(HostId host) const;
 
  private:
   class Fabric;

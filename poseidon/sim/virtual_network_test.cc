@@ -48,13 +48,13 @@ struct Seen {
 
 class VirtualNetworkTest : public testing::Test {
  protected:
-  void Build(std::size_t count, NetworkOptions options, double rate_out = 0, double rate_in = 0) {
+  void Build(std::size_t count, NetworkOptions options, double rate_out = 0, double rate_in = 0, const TransferCosts& costs = {}) {
     network_ = std::make_unique<VirtualNetwork>(simulation_, options);
     nodes_.resize(count);
     for (std::size_t i = 0; i < count; ++i) {
       Node& node = nodes_[i];
       const std::string name = "h" + std::to_string(i);
-      node.host = network_->AddHost({.name = name, .rate_out = rate_out, .rate_in = rate_in});
+      node.host = network_->AddHost({.name = name, .rate_out = rate_out, .rate_in = rate_in, .costs = costs});
       node.process = simulation_.AddProcess(name);
       node.executor = simulation_.MakeExecutor(node.process);
       node.context = network_->MakeContext(node.host, node.process, *node.executor);
@@ -194,6 +194,29 @@ TEST_F(VirtualNetworkTest, HollowMemoryTakesTimeButIsNotCopied) {
   // The first read gets the first segment: the header, and behind it nothing was written.
   EXPECT_EQ(seen.buffer[0], std::byte{2});
   EXPECT_EQ(seen.buffer[100], std::byte{7});
+}
+
+TEST_F(VirtualNetworkTest, WritingAndReadingTakeTheOwnersTime) {
+  const TransferCosts costs{.seconds_per_wake = 1e-6, .seconds_per_byte_out = 1e-9, .seconds_per_byte_in = 3e-9};
+  Build(2, {.latency = milliseconds(1)}, 0, 0, costs);
+  Seen seen;
+  const Duration elapsed = Stream(100'000, seen);
+  const HostWork writing = network_->work(nodes_[0].host), reading = network_->work(nodes_[1].host);
+  EXPECT_EQ(writing.wakes, 0u);  // it connects at the same moment
+  EXPECT_EQ(writing.busy, microseconds(100));
+  EXPECT_EQ(reading.wakes, 1u);  // all seven segments arrive before it reads
+  EXPECT_EQ(reading.busy, microseconds(1 + 300));
+  // It is under way once it is written, and read when all of it is.
+  EXPECT_EQ(elapsed, writing.busy + milliseconds(1) + reading.busy);
+}
+
+TEST(Cores, WorkWaitsForTheCoreThatIsFreeFirst) {
+  Cores cores(2);
+  const TimePoint now;
+  EXPECT_EQ(cores.Take(now, milliseconds(5)), milliseconds(5));
+  EXPECT_EQ(cores.Take(now, milliseconds(2)), milliseconds(2));
+  EXPECT_EQ(cores.Take(now + milliseconds(1), milliseconds(4)), milliseconds(1 + 4));
+  EXPECT_EQ(cores.Take(now + milliseconds(20), milliseconds(1)), milliseconds(1));
 }
 
 TEST_F(VirtualNetworkTest, ConnectionsOfAPortTakeTurns) {
