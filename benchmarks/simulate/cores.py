@@ -6,8 +6,8 @@
   ... --plot cores.svg
 
 The simulator charges a worker's I/O thread for each byte and each time that it is woken. Both costs come from
-all-reduces of two workers on links without a limit: of 64 MiB, where a wake is little, and of 1 KiB, where a byte is nothing. What
-other threads take counts with them. Four and
+all-reduces of two workers on links without a limit: of 64 MiB, where a wake is little, and of 1 KiB, where a byte is nothing. Other
+threads, whose time is not counted, wait for the I/O thread and wake. Four and
 eight workers on the same cores are then predicted and measured: nothing is fitted to them. Last come clusters of machines that have a core
 for the I/O thread, at rates that these machines do not have.
 """
@@ -32,6 +32,7 @@ SMALL, LARGE = 1 << 10, 64 << 20
 SIZES = (1 << 20, LARGE)     # of the comparison
 FITTED, COMPARED = 2, (2, 4, 8)
 ROUNDS = 5
+IO_THREAD = "poseidon-io"    # as poseidon/transport/tcp names it
 UNLIMITED, LOOPBACK = "1000Gbit", ("--latency", "5us", "--segment", str(64 << 10))
 ENDS = {"resnet-50": (8, 16, 32)}  # workers that are simulated
 FURTHER = (256, 1024)        # that are calculated from these
@@ -47,17 +48,24 @@ def simulate(profile, workers, rate, *options):
 
 
 def all_reduce(size):
-    """The profile of an all-reduce: one layer, and next to no computing."""
+    """The profile of an all-reduce: one layer, and as little computing as a program does that pushes and waits."""
     return {"format": 1, "name": "all-reduce", "batch": 1, "source": "no computing", "layers": [{"name": "all", "shape": "all", "elements": size // 4, "forward_flops": 0,
-                        "forward_seconds": 1e-9, "backward_seconds": 1e-9, "tensors": [{"name": "all", "shape": [size // 4]}]}]}
+                        "forward_seconds": 1e-5, "backward_seconds": 1e-5, "tensors": [{"name": "all", "shape": [size // 4]}]}]}
 
 
 def costs(fit):
     return "--cpu-per-byte", fit["nanoseconds_per_byte"], "--cpu-per-wake", fit["microseconds_per_wake"]
 
 
+def io_seconds(system):
+    """Processor seconds of the I/O threads of all ranks so far."""
+    tasks = [task for program in system.programs for task in pathlib.Path(f"/proc/{program.pid}/task").iterdir()]
+    return sum(int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks if (task / "comm").read_text().strip() == IO_THREAD)
+
+
 def measured(options):
-    """{workers: {size: {system: {"seconds", "cpu_seconds"}}}}, medians over rounds in which every system has a turn."""
+    """{workers: {size: {system: {"seconds", "cpu_seconds", "io_seconds"}}}}, medians over rounds in which every system has a turn.
+    cpu_seconds are those of all threads, of all ranks together."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for workers in COMPARED:
@@ -65,14 +73,16 @@ def measured(options):
             place.mkdir()
             token = cells.token_in(place)
             sizes = (SMALL, *SIZES) if workers == FITTED else SIZES
-            rows = {size: {name: {"seconds": [], "cpu_seconds": []} for name in WIRES} for size in sizes}
+            rows = {size: {name: {"seconds": [], "cpu_seconds": [], "io_seconds": []} for name in WIRES} for size in sizes}
             with measure.emulation.Cluster(workers, measure.emulation.Link(rate=None)) as cluster:
                 systems = [dense_path.System(cluster, name, token, place) for name in WIRES]
                 for _ in range(options.rounds):
                     for size in sizes:
                         for system in systems:
                             count = dense_path.repeats(size, workers)
+                            before = io_seconds(system)
                             seconds, cpu = system.turn(size, count)
+                            rows[size][system.name]["io_seconds"].append((io_seconds(system) - before) / (count + 1))
                             rows[size][system.name]["seconds"].append(seconds)
                             rows[size][system.name]["cpu_seconds"].append(cpu)
                 for system in systems:
@@ -85,7 +95,8 @@ def measured(options):
 
 def fitted(rows, name):
     """The costs under which the simulator charges two workers what they took."""
-    taken = {size: rows[str(FITTED)][str(size)][name]["cpu_seconds"] for size in (LARGE, SMALL)}
+    # Of large ones a turn has so few that one more, which every turn begins with, would count; nearly all of their time is the I/O threads'.
+    taken = {size: rows[str(FITTED)][str(size)][name][what] for size, what in ((LARGE, "cpu_seconds"), (SMALL, "io_seconds"))}
     fit = {"nanoseconds_per_byte": taken[LARGE] / dense_path.payload(LARGE, FITTED) * 1e9, "microseconds_per_wake": 0}
     for _ in range(4):  # a thread that takes longer is woken less often
         wakes = {size: FITTED * simulate(all_reduce(size), FITTED, UNLIMITED, *LOOPBACK, *costs(fit))["io_wakes_per_step"]

@@ -41,6 +41,7 @@ void Channel::SetFlow(const Flow& flow) {
   flow_ = Bounded(flow);
   // With 0 the system keeps the buffer that it has (Flow).
   if (flow.send_buffer_bytes > 0) connection_->LimitUndelivered(flow.send_buffer_bytes);
+  if (flow.share > 0) connection_->PaceIfLossy(flow.share);
 }
 
 Channel::~Channel() = default;

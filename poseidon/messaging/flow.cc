@@ -56,6 +56,7 @@ Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
       link.bytes_per_second * (round_trip + measure.queue_seconds) / connections;
   const double alone = measure.round_trips * link.bytes_per_second * round_trip;
   Flow flow;
+  flow.share = link.bytes_per_second / connections;
   flow.chunk_bytes = std::size_t{1} << std::lround(std::log2(chunk));
   // The queue is looked at between two writes, so a write of several chunks would be the longer wait.
   flow.write_bytes = flow.chunk_bytes;

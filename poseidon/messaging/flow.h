@@ -14,6 +14,8 @@ struct Flow {
   std::size_t write_bytes =
       256 * 1024;                     // of one gathered write, after which the queue is looked at
   std::size_t send_buffer_bytes = 0;  // that the system may hold undelivered; 0: as it is
+  // Bytes per second of its own, to which a connection is held once it loses segments; 0: to none.
+  double share = 0;
 
   friend bool operator==(const Flow&, const Flow&) = default;
 };

@@ -72,6 +72,11 @@ class Connection {
   // yet, because nothing can overtake those bytes. Without effect where there is no such buffer.
   virtual void LimitUndelivered(std::size_t bytes) = 0;
 
+  // What this connection is to send per second, at most, from the moment on at which its bytes are seen to be lost on the way, until it is
+  // closed: its share of the link, so that its bursts do not overflow a shallow queue. Called again and again, now and then: each
+  // call looks. Without effect where nothing is lost.
+  virtual void PaceIfLossy(double /*bytes_per_second*/) {}
+
   // The peer in log lines: "10.0.0.2:4711".
   virtual const std::string& peer_name() const = 0;
   virtual ConnectionCounters counters() const = 0;

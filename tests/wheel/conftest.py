@@ -9,6 +9,9 @@ import pytest
 from orders import clean
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "shared"))
+
+from some_cases import pytest_collection_modifyitems, pytest_configure  # noqa: E402, F401  # make test runs some
 
 
 def pytest_addoption(parser):

@@ -98,6 +98,7 @@ def unpacked(sources, tmp_path_factory):
     return inside, file
 
 
+@pytest.mark.long
 def test_a_wheel_from_them_is_the_same_bytes(wheel, unpacked):
     _, ours = unpacked
     assert ours.name == wheel.name

@@ -30,6 +30,7 @@ print("trained", bits, losses[-1] < losses[0] / 2, poseidon.__file__, *libraries
 
 
 @pytest.mark.skipif(not PYTHON.exists(), reason="TensorFlow is not installed (.venv-tensorflow)")
+@pytest.mark.long
 def test_keras_trains_on_two_workers(wheel, tmp_path):
     python = environment(tmp_path / "own", wheel, PYTHON.resolve())
     lend_libraries(python, packages(PYTHON))

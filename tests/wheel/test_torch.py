@@ -29,6 +29,7 @@ def test_the_package_is_the_installed_one():
 """
 
 
+@pytest.mark.long
 def test_the_front_end_of_torch_trains_as_in_the_checkout(wheel, tmp_path):
     pytest.importorskip("torch", reason="torch is not installed for this interpreter")
     python = environment(tmp_path / "environment", wheel)

@@ -124,6 +124,7 @@ def test_the_command_needs_no_trainer(alone, tmp_path):
         assert done.stderr.startswith(sentence) and done.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 def test_the_demonstration_shows_what_it_says(with_torch, tmp_path):
     done = command(with_torch, "demo", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "poseidon/base/check.h"
+#include "poseidon/transport/tcp/loss_watch.h"
 #include "poseidon/transport/tcp/socket.h"
 
 namespace poseidon::transport::tcp {
@@ -29,6 +30,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Write(std::span<const ConstBytes> from, Completion done);
   void Close(const Status& reason);
   void LimitUndelivered(std::size_t bytes);
+  void PaceIfLossy(double bytes_per_second);
 
   const std::string& peer() const { return link_.peer; }
   ConnectionCounters counters() const;
@@ -74,6 +76,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool closed_ = false;
   TimerId linger_ = 0;
   ConnectionCounters counters_;
+  LossWatch losses_;
+  bool paced_ = false;
 };
 
 void Stream::Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done) {
@@ -210,6 +214,13 @@ void Stream::LimitUndelivered(std::size_t bytes) {
   SetSendBuffer(link_.socket->fd(), static_cast<int>(std::min<std::size_t>(bytes, 1u << 30)));
 }
 
+void Stream::PaceIfLossy(double bytes_per_second) {
+  if (paced_ || closed_ || !link_.socket || !losses_.Due(counters_.bytes_written)) return;
+  const SegmentCounts segments = CountsOf(link_.socket->fd());
+  paced_ = losses_.Look(counters_.bytes_written, segments.bytes, segments.sent_again);
+  if (paced_) SetPace(link_.socket->fd(), bytes_per_second);
+}
+
 ConnectionCounters Stream::counters() const {
   ConnectionCounters counters = counters_;
   counters.wire_bytes_in = link_.codec->wire_bytes().in;
@@ -240,6 +251,10 @@ class TcpConnection final : public Connection {
   void LimitUndelivered(std::size_t bytes) override {
     POSEIDON_ASSERT_ON(executor_);
     stream_->LimitUndelivered(bytes);
+  }
+  void PaceIfLossy(double bytes_per_second) override {
+    POSEIDON_ASSERT_ON(executor_);
+    stream_->PaceIfLossy(bytes_per_second);
   }
   const std::string& peer_name() const override { return stream_->peer(); }
   ConnectionCounters counters() const override { return stream_->counters(); }
