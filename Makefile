@@ -18,7 +18,7 @@ check: setup ## the quick tests, for daily work
 	@scripts/test.sh check
 
 soak: setup ## the tests at their full counts; takes hours
-	@POSEIDON_CASES=all POSEIDON_DRILLS=100 POSEIDON_MUTATIONS=1000 POSEIDON_SEEDS=10000 POSEIDON_FUZZ_RUNS=10000000 \
+	@POSEIDON_CASES=all POSEIDON_DRILLS=100 POSEIDON_MUTATIONS=18000 POSEIDON_SEEDS=10000 POSEIDON_FUZZ_RUNS=10000000 \
 	  POSEIDON_FEATURE_WORKERS=2,3,4 POSEIDON_FEATURE_STEPS=100 POSEIDON_TIMEOUT_FACTOR=200 scripts/test.sh release fuzz
 
 golden: setup ## compare with golden cases: make golden DIR=folder

@@ -9,6 +9,7 @@
 
 #include "benchmarks/replay/program.h"
 #include "benchmarks/simulate/scene.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/wire/frame.h"
 #include "tools/profile/profile.h"
 #include "tools/profile/quantities.h"
@@ -164,7 +165,7 @@ int Main(int argc, char** argv) {
   app.add_option("--cpu-per-wake", flags.cpu_per_wake,
                  "microseconds that the I/O thread takes each time that it is woken")
       ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--lanes", flags.lanes, "I/O threads of every worker; 0: as many as the links need")->check(CLI::Range(0, 64));
+  app.add_option("--lanes", flags.lanes, "I/O threads of every worker; 0: as many as the links need")->check(CLI::Range(0, int{plan::kMaxLanes}));
   app.add_option("--shared-cores", flags.shared_cores, "cores that all workers' I/O threads share, instead of one each");
   app.add_option("--computing-cores", flags.computing_cores,
                  "cores of a worker that compute and have no other beside them for its I/O thread");

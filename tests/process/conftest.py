@@ -11,8 +11,11 @@ import job as jobs
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 
-if os.environ.get("POSEIDON_SANITIZE"):  # a command takes seconds to start then; all cases run without
-    from some_cases import pytest_collection_modifyitems, pytest_configure  # noqa: F401
+import some_cases  # noqa: E402
+from some_cases import pytest_collection_modifyitems, pytest_configure  # noqa: E402, F401  # make test runs some
+
+if not os.environ.get("POSEIDON_SANITIZE"):  # with it a command takes seconds to start
+    some_cases.PARTS = some_cases.PARTS_OF_LONG = 2
 
 SLOW_FSYNC = r"""
 #include <fcntl.h>

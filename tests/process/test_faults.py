@@ -16,6 +16,8 @@ import pytest
 
 import job as jobs
 
+pytestmark = pytest.mark.counted
+
 DRILLS = int(os.environ.get("POSEIDON_DRILLS", "10"))
 SEED = int(os.environ.get("POSEIDON_SEED", str(random.SystemRandom().randrange(10**6))))
 DEAD_AFTER = 5

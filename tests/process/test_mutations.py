@@ -21,6 +21,8 @@ import job as jobs
 import messages
 from tool_files import caffemodel, png
 
+pytestmark = pytest.mark.counted
+
 COUNT = int(os.environ.get("POSEIDON_MUTATIONS", "60"))
 FIRST = int(os.environ.get("POSEIDON_SEED", "1"))
 SANITIZED = os.environ.get("POSEIDON_SANITIZE", "") not in ("", "OFF")

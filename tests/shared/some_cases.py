@@ -14,6 +14,7 @@ PARTS_OF_OTHERS = 2
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes more than ten seconds; under `make test` a quarter of these run")
+    config.addinivalue_line("markers", "counted: how many cases there are is a setting of its own, and all of them run")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -23,7 +24,7 @@ def pytest_collection_modifyitems(config, items):
     turn = zlib.crc32(chosen.encode())
     cases = {}
     for item in items:
-        if item.get_closest_marker("long") is None:
+        if item.get_closest_marker("long") is None and item.get_closest_marker("counted") is None:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left_out = [item for item in items
                 if item.get_closest_marker("long") is not None and (zlib.crc32(item.name.encode()) - turn) % PARTS_OF_LONG != 0]
