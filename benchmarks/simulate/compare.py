@@ -13,29 +13,29 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 
 from benchmarks.performance import figures, grid, record
+from benchmarks.performance.standalone import Failed
+
+from .program import play
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORD = ROOT / "docs" / "performance" / "recorded.json"
-SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
 LEFT_OUT = ("--wire",)  # encryption costs CPU time, of which the simulator knows nothing
 
 
 def simulated(cell, options, settings):
     """Median step seconds, or None with a sentence on stderr."""
-    words = [SIMULATE, "--profile", "-", "--workers", cell["workers"], "--scale", cell["scale"], "--rate",
-             f"{cell['port_rate_bits'] * cell['scale'] / 1e6:.6f}Mbit", "--jitter", cell["jitter"], "--straggler",
-             cell["straggler"], "--goodput", settings.goodput, "--latency", settings.latency, "--segment",
-             settings.segment, "--steps", cell["steps"], "--warm-up", cell["warm_up"], *options]
-    done = subprocess.run([str(word) for word in words], input=json.dumps(grid.document(cell["profile"])),
-                          capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"compare: {done.stderr.strip()}", file=sys.stderr)
+    rate = f"{cell['port_rate_bits'] * cell['scale'] / 1e6:.6f}Mbit"
+    try:
+        found = play(json.dumps(grid.document(cell["profile"])), cell["workers"], rate, "--scale", cell["scale"], "--jitter", cell["jitter"],
+                     "--straggler", cell["straggler"], "--goodput", settings.goodput, "--latency", settings.latency, "--segment",
+                     settings.segment, "--steps", cell["steps"], "--warm-up", cell["warm_up"], *options, what="compare")
+    except Failed as failure:
+        print(failure, file=sys.stderr)
         return None
-    return json.loads(done.stdout)["median_seconds"]
+    return found["median_seconds"]
 
 
 def runs_of(result, settings):

@@ -16,7 +16,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
@@ -25,8 +24,8 @@ from benchmarks.performance import dense_path, grid, machine, measure
 from benchmarks.performance.plots import pyplot, save
 from benchmarks.performance.standalone import Failed, add_outputs, write
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
+from .program import play
+
 WIRES = {"poseidon": "plain", "tls": "encrypted"}
 SMALL, LARGE = 1 << 10, 64 << 20
 SIZES = (1 << 20, LARGE)     # of the comparison
@@ -40,17 +39,14 @@ RATES = ("10Gbit", "25Gbit", "100Gbit")
 
 
 def simulate(profile, workers, rate, *options):
-    done = subprocess.run([SIMULATE, "--profile", "-", "--workers", str(workers), "--rate", rate, "--steps", "3", *map(str, options)],
-                          input=json.dumps(profile), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(f"{workers} workers at {rate}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+    return play(json.dumps(profile), workers, rate, "--steps", 3, *options, what=f"{workers} workers at {rate}")
 
 
 def all_reduce(size):
     """The profile of an all-reduce: one layer, and as little computing as a program does that pushes and waits."""
-    return {"format": 1, "name": "all-reduce", "batch": 1, "source": "no computing", "layers": [{"name": "all", "shape": "all", "elements": size // 4, "forward_flops": 0,
-                        "forward_seconds": 1e-5, "backward_seconds": 1e-5, "tensors": [{"name": "all", "shape": [size // 4]}]}]}
+    layer = {"name": "all", "shape": "all", "elements": size // 4, "forward_flops": 0, "forward_seconds": 1e-5, "backward_seconds": 1e-5,
+             "tensors": [{"name": "all", "shape": [size // 4]}]}
+    return {"format": 1, "name": "all-reduce", "batch": 1, "source": "no computing", "layers": [layer]}
 
 
 def costs(fit):

@@ -16,8 +16,9 @@ import sys
 from benchmarks.performance.plots import pyplot, save
 from benchmarks.performance.standalone import Failed, add_outputs, write
 
+from .program import play
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 # The simulated systems: name -> options, label, color, marker.
 SYSTEMS = {"poseidon": ((), "Poseidon", "#4c72b0", "o"),
@@ -41,13 +42,8 @@ def point(profile, workers, system, options):
         seconds = sum(layer["forward_seconds"] + layer["backward_seconds"]
                       for layer in json.loads(profile)["layers"])
         return {"workers": 1, "median_seconds": seconds, "t_star": seconds, "ratio": 1, "speedup": 1}
-    done = subprocess.run([SIMULATE, "--profile", "-", "--workers", str(workers), "--rate", options.rate,
-                           "--latency", options.latency, "--scale", str(options.scale), "--steps",
-                           str(options.steps), "--segment", str(options.segment), *SYSTEMS[system][0]],
-                          input=profile, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(f"{system}, {workers} workers: {done.stderr.strip()}")
-    found = json.loads(done.stdout)
+    found = play(profile, workers, options.rate, "--latency", options.latency, "--scale", options.scale, "--steps", options.steps,
+                 "--segment", options.segment, *SYSTEMS[system][0], what=f"{system}, {workers} workers")
     factors = sorted(layer for layer, scheme in found["schemes"].items() if scheme != "kv")
     return {"workers": workers, "by_factors": factors} | {key: found[key] for key in KEPT}
 

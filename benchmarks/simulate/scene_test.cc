@@ -48,6 +48,16 @@ plan::PlanOptions KeyValueOnly(const replay::ScaledModel& model) {
   return replay::PlanningOf({"time", "kv"}, {}, model).value();
 }
 
+// Whole gradients alone, from `workers` of them.
+Scene KeyValueScene(replay::ScaledModel model, std::uint16_t workers) {
+  Scene scene;
+  scene.model = std::move(model);
+  scene.mode = replay::ModeNamed("poseidon").value();
+  scene.planning = KeyValueOnly(scene.model);
+  scene.unevenness.workers = workers;
+  return scene;
+}
+
 // A network as near to a fluid as messages with headers allow.
 Scene Fluid(replay::ScaledModel model, std::uint16_t workers, double bytes_per_second) {
   Scene scene;
@@ -95,11 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Rates, FluidLimit,
 
 // A link that is never full: how long the I/O thread takes is then the step, unless it is two threads or shares one core.
 TEST(Scene, AnIoThreadBoundsTheStep) {
-  Scene scene;
-  scene.model = Model(std::vector<replay::ScaledLayer>(20, Layer(1'000'000, 0.001, 0.002)));
-  scene.mode = replay::ModeNamed("poseidon").value();
-  scene.planning = KeyValueOnly(scene.model);
-  scene.unevenness.workers = 3;
+  Scene scene = KeyValueScene(Model(std::vector<replay::ScaledLayer>(20, Layer(1'000'000, 0.001, 0.002))), 3);
   scene.bytes_per_second = 1e11;
   const double bytes = 2.0 * 2 / 3 * 4 * 20e6;  // that a worker sends, and receives
   scene.costs = {.seconds_per_byte_out = 0.12 / bytes, .seconds_per_byte_in = 0.12 / bytes};
@@ -126,11 +132,7 @@ TEST(Scene, AnIoThreadBoundsTheStep) {
 // Many even layers on a link that is busy all the time: what is committed when the last gradients come
 // is in their way twice, and the members commit less by then.
 TEST(Scene, LittleIsCommittedWhenBackwardEnds) {
-  Scene scene;
-  scene.model = Model(std::vector<replay::ScaledLayer>(50, Layer(75'000, 0.0017, 0.0034)));
-  scene.mode = replay::ModeNamed("poseidon").value();
-  scene.planning = KeyValueOnly(scene.model);
-  scene.unevenness.workers = 4;
+  Scene scene = KeyValueScene(Model(std::vector<replay::ScaledLayer>(50, Layer(75'000, 0.0017, 0.0034))), 4);
   scene.bytes_per_second =
       2 * 0.75 * 4 * 50 * 75'000 / scene.model.step_seconds();
   scene.segment_bytes = 8 * 1024;

@@ -13,17 +13,15 @@ import argparse
 import concurrent.futures
 import json
 import os
-import pathlib
-import subprocess
 import sys
 
 from benchmarks.performance import grid
 from benchmarks.performance.plots import pyplot, save
-from benchmarks.performance.standalone import Failed, add_outputs, write
+from benchmarks.performance.standalone import add_outputs, write
 from benchmarks.profiles.architectures import ARCHITECTURES
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SIMULATE = ROOT / "build" / "release" / "bin" / "poseidon_simulate"
+from .program import play
+
 WORKERS = {2: ("#4c72b0", "o"), 4: ("#55a868", "s"), 8: ("#dd8452", "^")}
 GOAL = 1.02  # of T*
 RATES = ("0.5x", "1x", "2x", 10e9)  # multiples of the profile's ridge, or bit/s
@@ -34,13 +32,8 @@ KEPT = ("median_seconds", "t_star", "t_wfbp", "predicted_seconds", "ratio", "spe
 def point(profile, workers, rate, options):
     """The result of one simulation, as a JSON object."""
     real_rate = grid.Cell(profile, workers, rate).real_rate
-    done = subprocess.run([SIMULATE, "--profile", "-", "--workers", str(workers), "--rate", f"{real_rate / 1e6:.6f}Mbit",
-                           "--goodput", str(options.goodput), "--latency", options.latency, "--steps",
-                           str(options.steps)],
-                          input=json.dumps(grid.document(profile)), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(f"{profile}, {workers} workers: {done.stderr.strip()}")
-    found = json.loads(done.stdout)
+    found = play(json.dumps(grid.document(profile)), workers, f"{real_rate / 1e6:.6f}Mbit", "--goodput", options.goodput, "--latency",
+                 options.latency, "--steps", options.steps, what=f"{profile}, {workers} workers")
     return {"profile": profile, "workers": workers, "rate": rate, "rate_bits": real_rate} | \
         {key: found[key] for key in KEPT}
 

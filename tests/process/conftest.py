@@ -14,7 +14,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 import some_cases  # noqa: E402
 from some_cases import pytest_collection_modifyitems, pytest_configure  # noqa: E402, F401  # make test runs some
 
-if not os.environ.get("POSEIDON_SANITIZE"):  # with it a command takes seconds to start
+if not os.environ.get("POSEIDON_SANITIZE"):  # else a command takes seconds to start, and fewer run
     some_cases.PARTS = some_cases.PARTS_OF_LONG = 2
 
 SLOW_FSYNC = r"""

@@ -76,7 +76,6 @@ Result<ObjectTransform> ObjectTransform::Make(const TransformationParameter& tra
   for (const BatchSampler& sampler : annotated.batch_sampler()) POSEIDON_RETURN_IF_ERROR(CheckBatchSampler(sampler));
   POSEIDON_ASSIGN_OR_RETURN(Transformer transformer, Transformer::Make(last, phase));
   ObjectTransform made(std::move(transformer));
-  made.crops_ = transform.crop_size() > 0 || transform.crop_h() > 0;
   made.mean_values_.assign(transform.mean_value().begin(), transform.mean_value().end());
   made.distorts_ = transform.has_distort_param();
   made.distortion_ = transform.distort_param();

@@ -27,7 +27,7 @@ class ObjectTransform {
   static Result<ObjectTransform> Make(const TransformationParameter& transform, const AnnotatedDataParameter& annotated, Phase phase);
 
   // Whether images of several sizes stay so.
-  bool any_size() const { return resize_.resize_mode() == ResizeParameter::FIT_SMALL_SIZE && !crops_; }
+  bool any_size() const { return resize_.resize_mode() == ResizeParameter::FIT_SMALL_SIZE && !transformer_.crops(); }
 
   // Transforms what is in *from, which is used up, into the planes *pixels and the boxes *objects; draws from `random` beginning with block
   // 0 of `sample`. `where` names the record in an error.
@@ -49,7 +49,6 @@ class ObjectTransform {
   Status Extrapolate(const ImageShape& shape, const Box<float>& window, std::vector<LabelledBox>* objects) const;
 
   Transformer transformer_;
-  bool crops_ = false;
   bool distorts_ = false, expands_ = false, resizes_ = false, emits_ = false;
   DistortionParameter distortion_;
   ExpansionParameter expansion_;

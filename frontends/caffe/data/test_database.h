@@ -68,6 +68,34 @@ inline void WriteTestDatabase(const std::string& path, std::uint64_t count, int 
   ASSERT_TRUE(finished.ok()) << finished.ToString();
 }
 
+// An LMDB of `count` images image(i) with i mod 3 objects, of labels from 1 on: object k is in box(i, k).
+template <typename Image, typename Box>
+void WriteObjectsDatabase(const std::string& path, std::uint64_t count, const Image& image, const Box& box) {
+  auto writer = CreateLmdb(path, 10'000'000);
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    AnnotatedDatum record;
+    *record.mutable_datum() = image(i);
+    record.set_type(AnnotatedDatum::BBOX);
+    for (std::uint64_t k = 0; k < i % 3; ++k) {
+      AnnotationGroup* const group = record.add_annotation_group();
+      group->set_group_label(static_cast<int>(1 + k));
+      *group->add_annotation()->mutable_bbox() = box(i, k);
+    }
+    ASSERT_TRUE((*writer)->Put(TestKey(i), record.SerializeAsString()).ok());
+  }
+  ASSERT_TRUE((*writer)->Finish().ok());
+}
+
+inline NormalizedBBox TestBox(float x1, float y1, float x2, float y2) {
+  NormalizedBBox box;
+  box.set_xmin(x1);
+  box.set_ymin(y1);
+  box.set_xmax(x2);
+  box.set_ymax(y2);
+  return box;
+}
+
 }  // namespace poseidon::caffe
 
 #endif  // POSEIDON_FRONTENDS_CAFFE_DATA_TEST_DATABASE_H_

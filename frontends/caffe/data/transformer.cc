@@ -66,19 +66,17 @@ Status CheckSteps(const TransformationParameter& parameters, Steps taken) {
   return OkStatus();
 }
 
-Result<CropSize> CropOf(const TransformationParameter& parameters) {
-  const CropSize crop{parameters.crop_h(), parameters.crop_w()};
-  if ((crop.height == 0) != (crop.width == 0)) return InvalidArgument("transform_param has one of crop_h and crop_w, expected both");
-  if (parameters.crop_size() == 0) return crop;
-  if (crop.height > 0) return InvalidArgument("transform_param has crop_size, crop_h and crop_w, expected crop_size or the other two");
-  return CropSize{parameters.crop_size(), parameters.crop_size()};
-}
-
 Result<Transformer> Transformer::Make(const TransformationParameter& parameters, Phase phase) {
   POSEIDON_RETURN_IF_ERROR(CheckSteps(parameters, Steps::kOfAll));
   Transformer made;
   made.phase_ = phase;
-  POSEIDON_ASSIGN_OR_RETURN(made.crop_, CropOf(parameters));
+  const std::uint32_t height = parameters.crop_h(), width = parameters.crop_w(), side = parameters.crop_size();
+  if ((height == 0) != (width == 0)) return InvalidArgument("transform_param has one of crop_h and crop_w, expected both");
+  if (side > 0 && height > 0) {
+    return InvalidArgument("transform_param has crop_size, crop_h and crop_w, expected crop_size or the other two");
+  }
+  made.crop_height_ = side > 0 ? side : height;
+  made.crop_width_ = side > 0 ? side : width;
   made.mirror_ = parameters.mirror();
   made.scale_ = parameters.scale();
   made.mean_values_.assign(parameters.mean_value().begin(), parameters.mean_value().end());
@@ -91,10 +89,10 @@ Result<Transformer> Transformer::Make(const TransformationParameter& parameters,
 
 Result<ImageShape> Transformer::OutputShape(const ImageShape& shape,
                                             const std::string& where) const {
-  if (shape.height < crop_.height || shape.width < crop_.width) {
-    const bool square = crop_.height == crop_.width;
+  if (shape.height < crop_height_ || shape.width < crop_width_) {
+    const bool square = crop_height_ == crop_width_;
     return InvalidArgument(where + " has images of " + ToString(shape) + ", expected at least " + (square ? "crop_size " : "a crop of ") +
-                           std::to_string(crop_.height) + (square ? "" : "x" + std::to_string(crop_.width)));
+                           std::to_string(crop_height_) + (square ? "" : "x" + std::to_string(crop_width_)));
   }
   if (!mean_image_.empty() && !(mean_shape_ == shape)) {
     return InvalidArgument("mean_file " + mean_file_ + " is " + ToString(mean_shape_) + ", but " +
@@ -106,15 +104,15 @@ Result<ImageShape> Transformer::OutputShape(const ImageShape& shape,
                            ", but transform_param has " + std::to_string(values) +
                            " mean_value, expected one, or one per channel");
   }
-  return crop_.height > 0 ? ImageShape{shape.channels, crop_.height, crop_.width} : shape;
+  return crops() ? ImageShape{shape.channels, crop_height_, crop_width_} : shape;
 }
 
 Transformer::Cut Transformer::CutOf(const ImageShape& shape, const RandomWords& random) const {
   Cut cut{.mirror = mirror_ && (random[0] & 1) != 0,
           .top = 0,
           .left = 0,
-          .height = crop_.height > 0 ? crop_.height : shape.height,
-          .width = crop_.width > 0 ? crop_.width : shape.width};
+          .height = crops() ? crop_height_ : shape.height,
+          .width = crops() ? crop_width_ : shape.width};
   const bool anywhere = phase_ == TRAIN;
   const std::int64_t rows = shape.height - cut.height, columns = shape.width - cut.width;
   cut.top = anywhere ? PlaceBelow(random[1], rows + 1) : rows / 2;

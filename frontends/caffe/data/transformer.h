@@ -24,13 +24,7 @@ enum class Steps { kOfAll, kOfObjects, kOfPairs, kOfVideos, kOfWindows };
 // Fails where transform_param has a step that is neither of all layers nor among `taken`.
 Status CheckSteps(const TransformationParameter& parameters, Steps taken);
 
-// The size of the crop, by crop_size or by SSD's crop_h and crop_w; zeros without any.
-struct CropSize {
-  std::int64_t height = 0, width = 0;
-};
-Result<CropSize> CropOf(const TransformationParameter& parameters);
-
-// Caffe's transform_param: crop (at random when training, else the centre), mirror (at random, when
+// Caffe's transform_param: crop by crop_size or SSD's crop_h and crop_w (at random when training, else the centre), mirror (at random, when
 // testing too), minus mean (an image of the source's size, or a value per channel), times scale.
 // Copies compare nothing and share nothing. Thread: Apply may be called from several at once.
 class Transformer {
@@ -38,6 +32,7 @@ class Transformer {
   // Reads mean_file, a BlobProto, if there is one.
   static Result<Transformer> Make(const TransformationParameter& parameters, Phase phase);
 
+  bool crops() const { return crop_height_ > 0; }
   // The shape that samples of `shape` become; an error when they are smaller than the crop or the
   // mean does not fit them. `where` names the source.
   Result<ImageShape> OutputShape(const ImageShape& shape, const std::string& where) const;
@@ -58,7 +53,7 @@ class Transformer {
   Transformer() = default;
 
   Phase phase_ = TRAIN;
-  CropSize crop_;
+  std::int64_t crop_height_ = 0, crop_width_ = 0;  // zeros: the whole sample
   bool mirror_ = false;
   float scale_ = 1;
   std::string mean_file_;

@@ -20,23 +20,11 @@ using testing::HasSubstr;
 class AnnotatedDataTest : public testing::Test {
  protected:
   AnnotatedDataTest() {
-    auto writer = CreateLmdb(folder_ / "lmdb", 10'000'000);
-    for (std::uint64_t i = 0; i < 12; ++i) {
-      AnnotatedDatum record;
-      *record.mutable_datum() = TestDatum(i, 3, 12 + static_cast<int>(i % 3), 16);
-      record.set_type(AnnotatedDatum::BBOX);
-      for (std::uint64_t k = 0; k < i % 3; ++k) {
-        AnnotationGroup* const group = record.add_annotation_group();
-        group->set_group_label(static_cast<int>(1 + k));
-        NormalizedBBox* const box = group->add_annotation()->mutable_bbox();
-        box->set_xmin(0.1F);
-        box->set_ymin(0.2F + 0.3F * static_cast<float>(k));
-        box->set_xmax(0.5F + 0.02F * static_cast<float>(i));
-        box->set_ymax(0.6F + 0.3F * static_cast<float>(k));
-      }
-      EXPECT_TRUE((*writer)->Put(TestKey(i), record.SerializeAsString()).ok());
-    }
-    EXPECT_TRUE((*writer)->Finish().ok());
+    WriteObjectsDatabase(
+        folder_ / "lmdb", 12, [](std::uint64_t i) { return TestDatum(i, 3, 12 + static_cast<int>(i % 3), 16); },
+        [](std::uint64_t i, std::uint64_t k) {
+          return TestBox(0.1F, 0.2F + 0.3F * static_cast<float>(k), 0.5F + 0.02F * static_cast<float>(i), 0.6F + 0.3F * static_cast<float>(k));
+        });
   }
 
   std::string Layer(int batch, const std::string& options, const std::string& transform) const {

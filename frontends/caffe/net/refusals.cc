@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "frontends/caffe/proto/missing.h"
+
 namespace poseidon::caffe {
-namespace {
-
-constexpr std::size_t kMostReasons = 20;
-
-}  // namespace
 
 void Refusals::Add(const LayerParameter& layer, const Status& why) {
   if (why.ok()) return;
@@ -29,8 +26,7 @@ Status Refusals::InOneSentence() const {
     const Entry& entry = entries_[i];
     text += (i == 0 ? "layer '" : "; layer '") + entry.layer + "'";
     if (entry.why.message().find('\'' + entry.type + '\'') == std::string::npos) text += " (" + entry.type + ")";
-    if (entry.others > 0) text += " and " + std::to_string(entry.others) + (entry.others == 1 ? " other" : " others");
-    text += ": " + entry.why.message();
+    text += AndOthers(entry.others) + ": " + entry.why.message();
   }
   if (entries_.size() > kMostReasons) text += "; and " + std::to_string(entries_.size() - kMostReasons) + " more";
   return {entries_.front().why.code(), std::move(text)};

@@ -9,13 +9,14 @@
 #include <string_view>
 #include <system_error>
 
+#include "frontends/caffe/proto/text_words.h"
+
 namespace poseidon::caffe {
 namespace {
 
 constexpr std::string_view kName = "device_id";
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
-bool IsWord(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Where the quoted text that begins at `begin` ends, behind its quote; the end of the text where it does not.
@@ -27,11 +28,6 @@ std::size_t EndOfString(const std::string& text, std::size_t begin) {
 }
 
 std::size_t EndOfComment(const std::string& text, std::size_t begin) { return std::min(text.size(), text.find('\n', begin)); }
-
-std::size_t BehindSpaces(const std::string& text, std::size_t i) {
-  while (i < text.size() && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r')) ++i;
-  return i;
-}
 
 // Writes the first number over the quoted list that begins at `begin`; false where it is no list of whole numbers.
 bool KeepFirst(std::string* text, std::size_t begin) {
@@ -57,10 +53,10 @@ std::optional<std::string> WithFirstDevice(std::string text) {
       i = EndOfComment(text, i);
     } else if (c == '"' || c == '\'') {
       i = EndOfString(text, i);
-    } else if (depth == 0 && text.compare(i, kName.size(), kName) == 0 && (i == 0 || !IsWord(text[i - 1]))) {
-      i = BehindSpaces(text, i + kName.size());
+    } else if (depth == 0 && text.compare(i, kName.size(), kName) == 0 && (i == 0 || !IsOfName(text[i - 1]))) {
+      i = BehindBlanks(text, i + kName.size());
       if (i >= text.size() || text[i] != ':') continue;
-      i = BehindSpaces(text, i + 1);
+      i = BehindBlanks(text, i + 1);
       if (i < text.size() && (text[i] == '"' || text[i] == '\'')) found |= KeepFirst(&text, i);
     } else {
       depth += c == '{' || c == '<' ? 1 : c == '}' || c == '>' ? -1 : 0;

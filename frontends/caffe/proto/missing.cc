@@ -6,7 +6,6 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/proto/forks.h"
+#include "frontends/caffe/proto/text_words.h"
 #include "frontends/caffe/proto/upgrade.h"
 
 namespace poseidon::caffe {
@@ -22,9 +22,6 @@ namespace {
 
 using google::protobuf::Message;
 using google::protobuf::TextFormat;
-
-// Most reasons that one sentence lists.
-constexpr std::size_t kMostReasons = 20;
 
 struct Reason {
   int line = 0;          // from 0, of the first place
@@ -66,9 +63,6 @@ std::string Quoted(const std::string& words, std::string_view before) {
   return end == std::string::npos ? std::string() : words.substr(begin, end - begin);
 }
 
-bool IsBlank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
-bool IsOfName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
 // Where `word`, and nothing longer, is for the last time before `end`; npos: nowhere.
 std::size_t LastOf(const std::string& text, const std::string& word, std::size_t end) {
   for (std::size_t at = text.rfind(word, end); at != std::string::npos; at = at == 0 ? std::string::npos : text.rfind(word, at - 1)) {
@@ -90,10 +84,9 @@ std::optional<TakenOut> TakeOut(const UnknownFields& fields, std::string* text) 
   // Both errors are found at what follows: the last "FIELD : VALUE" before it is meant.
   for (std::size_t begin = LastOf(*text, taken.field, end); begin != std::string::npos;
        begin = begin == 0 ? std::string::npos : LastOf(*text, taken.field, begin - 1)) {
-    std::size_t at = begin + taken.field.size();
-    while (at < text->size() && IsBlank((*text)[at])) ++at;
-    if (at == text->size() || (*text)[at] != ':') continue;
-    for (++at; at < text->size() && IsBlank((*text)[at]);) ++at;
+    const std::size_t colon = BehindBlanks(*text, begin + taken.field.size());
+    if (colon == text->size() || (*text)[colon] != ':') continue;
+    const std::size_t at = BehindBlanks(*text, colon + 1);
     std::size_t behind = at;
     while (behind < text->size() && (IsOfName((*text)[behind]) || (*text)[behind] == '.' || (*text)[behind] == '-')) ++behind;
     if (behind == at || (!again && text->compare(at, behind - at, taken.value) != 0)) continue;
@@ -201,13 +194,11 @@ std::vector<Reason> ByLayer(const std::vector<Reason>& fields, const std::vector
 std::string InWords(const Reason& reason) {
   std::string words = reason.what;
   if (reason.layer.empty()) return words;
-  const std::string others =
-      reason.others == 0 ? "" : " and " + std::to_string(reason.others) + (reason.others == 1 ? " other" : " others");
-  if (reason.by_judge) return "layer '" + reason.layer + "' (" + reason.type + ")" + others + ": " + reason.what;
+  if (reason.by_judge) return "layer '" + reason.layer + "' (" + reason.type + ")" + AndOthers(reason.others) + ": " + reason.what;
   const bool told = reason.what.find('\'' + reason.type + '\'') != std::string::npos;
   words += (told && !ForkOfType(reason.type).empty() ? " in layer '" : " of layer '") + reason.layer + "'";
   if (!reason.type.empty() && !told) words += " (" + reason.type + ")";
-  return words + others;
+  return words + AndOthers(reason.others);
 }
 
 Status InOneSentence(const std::vector<Reason>& reasons, const std::string& name) {
@@ -220,6 +211,10 @@ Status InOneSentence(const std::vector<Reason>& reasons, const std::string& name
 }
 
 }  // namespace
+
+std::string AndOthers(std::size_t others) {
+  return others == 0 ? "" : " and " + std::to_string(others) + (others == 1 ? " other" : " others");
+}
 
 std::string UnknownFieldIn(const std::string& words) {
   const std::string unknown = Quoted(words, "has no field named \"");

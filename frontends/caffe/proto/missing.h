@@ -5,6 +5,7 @@
 #include <google/protobuf/io/zero_copy_stream.h>
 #include <google/protobuf/message.h>
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +14,11 @@
 #include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
+
+// Most reasons that one sentence lists.
+inline constexpr std::size_t kMostReasons = 20;
+// " and 2 others", " and 1 other"; empty for none.
+std::string AndOthers(std::size_t others);
 
 // What a layer is refused for before anything else of its net is known.
 struct LayerRefusals {

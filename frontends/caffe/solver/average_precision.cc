@@ -82,11 +82,11 @@ std::map<int, double> AveragePrecision::OfClasses(ApVersion version) const {
   return values;
 }
 
-double AveragePrecision::Mean(ApVersion version) const {
-  if (objects_.empty()) return 0;
+double AveragePrecision::Mean(const std::map<int, double>& classes) {
+  if (classes.empty()) return 0;
   double sum = 0;
-  for (const auto& [label, value] : OfClasses(version)) sum += value;
-  return sum / static_cast<double>(objects_.size());
+  for (const auto& [label, value] : classes) sum += value;
+  return sum / static_cast<double>(classes.size());
 }
 
 }  // namespace poseidon::caffe

@@ -29,8 +29,8 @@ class AveragePrecision {
   // By class, of those that rows of objects named; 0 for one without objects or without detections. Of equal confidences the row that was
   // added first comes first.
   std::map<int, double> OfClasses(ApVersion version) const;
-  // Their mean; 0 without classes.
-  double Mean(ApVersion version) const;
+  // The mean of what OfClasses returns; 0 without classes.
+  static double Mean(const std::map<int, double>& classes);
 
  private:
   struct Detection {

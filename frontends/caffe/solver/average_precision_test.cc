@@ -22,6 +22,8 @@ AveragePrecision Some() {
   return precision;
 }
 
+double MeanOf(const AveragePrecision& precision, ApVersion version) { return AveragePrecision::Mean(precision.OfClasses(version)); }
+
 TEST(AveragePrecision, SumsPrecisionOverRecall) {
   // Points: precision 1, 1/2, 2/3, 1/2, 3/5 at recall 1/4, 1/4, 1/2, 1/2, 3/4.
   const AveragePrecision precision = Some();
@@ -29,7 +31,7 @@ TEST(AveragePrecision, SumsPrecisionOverRecall) {
   EXPECT_DOUBLE_EQ(precision.OfClasses(ApVersion::kIntegral).at(1), integral);
   EXPECT_DOUBLE_EQ(precision.OfClasses(ApVersion::kMaxIntegral).at(1), integral);  // precision falls at every step of recall
   EXPECT_DOUBLE_EQ(precision.OfClasses(ApVersion::k11Point).at(1), (3 * 1 + 3 * 2.0 / 3 + 2 * 3.0 / 5) / 11);
-  EXPECT_DOUBLE_EQ(precision.Mean(ApVersion::kIntegral), integral / 3);
+  EXPECT_DOUBLE_EQ(MeanOf(precision, ApVersion::kIntegral), integral / 3);
 }
 
 TEST(AveragePrecision, ClassesThatHaveNothingAreZeros) {
@@ -37,16 +39,16 @@ TEST(AveragePrecision, ClassesThatHaveNothingAreZeros) {
   EXPECT_EQ(classes.size(), 3u);
   EXPECT_EQ(classes.at(2), 0);
   EXPECT_EQ(classes.at(3), 0);
-  EXPECT_EQ(AveragePrecision().Mean(ApVersion::k11Point), 0);
+  EXPECT_EQ(MeanOf(AveragePrecision(), ApVersion::k11Point), 0);
 }
 
 TEST(AveragePrecision, TheGreatestPrecisionBeyondARecallCounts) {
   AveragePrecision precision;
   const std::array<double, 5> rows[] = {{-1, 1, 2, -1, -1}, {0, 1, 0.9, 0, 1}, {0, 1, 0.8, 1, 0}, {0, 1, 0.7, 1, 0}};
   for (const auto& row : rows) precision.Add(row);
-  EXPECT_DOUBLE_EQ(precision.Mean(ApVersion::kIntegral), 0.5 * (1.0 / 2 + 2.0 / 3));
-  EXPECT_DOUBLE_EQ(precision.Mean(ApVersion::kMaxIntegral), 2.0 / 3);
-  EXPECT_DOUBLE_EQ(precision.Mean(ApVersion::k11Point), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(MeanOf(precision, ApVersion::kIntegral), 0.5 * (1.0 / 2 + 2.0 / 3));
+  EXPECT_DOUBLE_EQ(MeanOf(precision, ApVersion::kMaxIntegral), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(MeanOf(precision, ApVersion::k11Point), 2.0 / 3);
 }
 
 TEST(AveragePrecision, NamesOfVersionsAreSsds) {

@@ -290,23 +290,11 @@ TEST_F(SolverTest, TestMeansDoNotDependOnTheNumberOfWorkers) {
 // Objects of twelve images are found where they are, and again in the next image of the batch, which is wrong but by chance; how sure that is
 // depends on the object's width.
 TEST_F(SolverTest, AveragePrecisionDoesNotDependOnTheNumberOfWorkers) {
-  auto writer = CreateLmdb(folder_ / "boxes", 10'000'000);
-  for (std::uint64_t i = 0; i < 12; ++i) {
-    AnnotatedDatum record;
-    *record.mutable_datum() = TestDatum(i, 1, 6, 6);
-    record.set_type(AnnotatedDatum::BBOX);
-    for (std::uint64_t k = 0; k < i % 3; ++k) {
-      AnnotationGroup* const group = record.add_annotation_group();
-      group->set_group_label(static_cast<int>(1 + k));
-      NormalizedBBox* const box = group->add_annotation()->mutable_bbox();
-      box->set_xmin(0.3F * static_cast<float>(k));
-      box->set_ymin(0.1F);
-      box->set_xmax(0.95F - 0.05F * static_cast<float>(i * 5 % 12));
-      box->set_ymax(0.6F);
-    }
-    EXPECT_TRUE((*writer)->Put(TestKey(i), record.SerializeAsString()).ok());
-  }
-  EXPECT_TRUE((*writer)->Finish().ok());
+  WriteObjectsDatabase(
+      folder_ / "boxes", 12, [](std::uint64_t i) { return TestDatum(i, 1, 6, 6); },
+      [](std::uint64_t i, std::uint64_t k) {
+        return TestBox(0.3F * static_cast<float>(k), 0.1F, 0.95F - 0.05F * static_cast<float>(i * 5 % 12), 0.6F);
+      });
   const auto layer = [](const std::string& type, const std::string& bottoms, const std::string& tops, const std::string& options) {
     std::string text = "layer { name: '" + tops + "' type: '" + type + "' ";
     for (std::size_t at = 0; at < bottoms.size(); at += 2) text += "bottom: '" + bottoms.substr(at, 1) + "' ";

@@ -130,8 +130,8 @@ Result<TestPrecision> RunDetectionTest(Net* net, const TestRun& run, ApVersion v
     result.stopped = sizes.back() > 0 && begin < run.batches;
   }
   for (std::size_t o = 0; o < outputs; ++o) {
-    result.outputs.push_back({.name = net->outputs()[o].name, .value = precisions[o].Mean(version)});
     result.classes.push_back(precisions[o].OfClasses(version));
+    result.outputs.push_back({.name = net->outputs()[o].name, .value = AveragePrecision::Mean(result.classes.back())});
   }
   return result;
 }
