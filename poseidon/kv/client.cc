@@ -29,7 +29,7 @@ Client::Row* Client::Find(const Key& key) {
 
 Client::Row& Client::RowFor(const Key& key, const TensorView& gradient) {
   if (key.model != wire::kCollectiveModel) return rows_.at(key);
-  // A small key goes whole to one shard (plan::MakeSlices). The layer of a one-off key counts the collectives, so
+  // A small key does not go to every shard (plan::MakeSlices). The layer of a one-off key counts the collectives, so
   // that they take the shards in turn. The server derives the same owner (Server::AddOneOff).
   const auto owner = static_cast<std::uint16_t>(key.layer.value() % topology_.shards());
   return rows_.try_emplace(key, Row{.slices = plan::MakeSlices(gradient.elements, gradient.dtype, topology_.shards(), owner)})

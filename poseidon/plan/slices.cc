@@ -3,38 +3,50 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "poseidon/base/check.h"
 
 namespace poseidon::plan {
+namespace {
 
-std::vector<Slice> MakeSlices(std::uint64_t elements, DType dtype, std::uint16_t shards,
-                              std::uint16_t small_owner) {
-  POSEIDON_CHECK(shards > 0 && small_owner < shards, "slices need a shard to own them");
-  if (elements == 0) return {};
-  if (shards == 1 || elements * SizeOf(dtype) < kSmallTensorBytes) {
-    return {Slice{.shard = small_owner, .first = 0, .count = elements}};
-  }
-  // Whole units are dealt out evenly; the last unit may be a partial one. The shards that get one
+std::uint16_t CountOf(std::uint64_t bytes, std::uint16_t shards) {
+  return static_cast<std::uint16_t>(std::clamp<std::uint64_t>(bytes / kLeastSliceBytes, 1, shards));
+}
+
+// Equal slices at `owners`, which ascend.
+std::vector<Slice> Cut(std::uint64_t elements, std::span<const std::uint16_t> owners) {
+  // Whole units are dealt out evenly; the last unit may be a partial one. The owners that get one
   // unit more are the last ones, so that the partial unit is in a larger slice and no two slices
   // differ by more than one unit.
   const std::uint64_t units = (elements + kSliceUnit - 1) / kSliceUnit;
-  const std::uint64_t least = units / shards;
-  const std::uint64_t first_larger = shards - units % shards;
+  const std::uint64_t least = units / owners.size();
+  const std::uint64_t first_larger = owners.size() - units % owners.size();
   std::vector<Slice> slices;
-  slices.reserve(std::min<std::uint64_t>(shards, units));
+  slices.reserve(owners.size());
   std::uint64_t first = 0;
-  for (std::uint16_t shard = 0; shard < shards; ++shard) {
-    const std::uint64_t wanted = (least + (shard >= first_larger ? 1 : 0)) * kSliceUnit;
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    const std::uint64_t wanted = (least + (i >= first_larger ? 1 : 0)) * kSliceUnit;
     const std::uint64_t count = std::min(wanted, elements - first);
-    if (count > 0) slices.push_back(Slice{.shard = shard, .first = first, .count = count});
+    slices.push_back(Slice{.shard = owners[i], .first = first, .count = count});
     first += count;
   }
   return slices;
 }
 
-std::vector<std::vector<Slice>> AssignSlices(std::span<const LayerSpec> layers,
-                                             std::uint16_t shards, Placement placement) {
+}  // namespace
+
+std::vector<Slice> MakeSlices(std::uint64_t elements, DType dtype, std::uint16_t shards, std::uint16_t first_owner) {
+  POSEIDON_CHECK(shards > 0 && first_owner < shards, "slices need a shard to own them");
+  if (elements == 0) return {};
+  const std::uint16_t count = CountOf(elements * SizeOf(dtype), shards);
+  std::vector<std::uint16_t> owners(count);
+  for (std::uint16_t i = 0; i < count; ++i) owners[i] = static_cast<std::uint16_t>((first_owner + i) % shards);
+  std::ranges::sort(owners);
+  return Cut(elements, owners);
+}
+
+std::vector<std::vector<Slice>> AssignSlices(std::span<const LayerSpec> layers, std::uint16_t shards, Placement placement) {
   POSEIDON_CHECK(shards > 0, "slices need a shard to own them");
   std::vector<std::vector<Slice>> slices(layers.size());
   if (placement == Placement::kWhole) {
@@ -44,26 +56,22 @@ std::vector<std::vector<Slice>> AssignSlices(std::span<const LayerSpec> layers,
     }
     return slices;
   }
-  std::vector<std::uint64_t> load(shards, 0);
-  std::vector<std::size_t> small;
+  std::vector<std::size_t> largest_first;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (layers[i].bytes() < kSmallTensorBytes) {
-      small.push_back(i);
-      continue;
-    }
-    slices[i] = MakeSlices(layers[i].elements, layers[i].dtype, shards, 0);
-    for (const Slice& slice : slices[i]) {
-      load[slice.shard] += slice.count * SizeOf(layers[i].dtype);
-    }
+    if (layers[i].elements > 0) largest_first.push_back(i);
   }
-  std::stable_sort(small.begin(), small.end(), [&](std::size_t a, std::size_t b) {
-    return layers[a].bytes() > layers[b].bytes();
-  });
-  for (const std::size_t i : small) {
-    const auto owner =
-        static_cast<std::uint16_t>(std::min_element(load.begin(), load.end()) - load.begin());
-    load[owner] += layers[i].bytes();
-    slices[i] = MakeSlices(layers[i].elements, layers[i].dtype, shards, owner);
+  std::ranges::stable_sort(largest_first, [&](std::size_t a, std::size_t b) { return layers[a].bytes() > layers[b].bytes(); });
+  std::vector<std::uint64_t> load(shards, 0);
+  std::vector<std::uint16_t> least_first(shards);
+  for (const std::size_t i : largest_first) {
+    std::iota(least_first.begin(), least_first.end(), std::uint16_t{0});
+    const std::uint16_t count = CountOf(layers[i].bytes(), shards);
+    // Whoever has the least; where every shard has a slice there is nothing to choose.
+    if (count < shards) std::ranges::stable_sort(least_first, {}, [&](std::uint16_t shard) { return load[shard]; });
+    const auto owners = std::span(least_first).first(count);
+    std::ranges::sort(owners);
+    slices[i] = Cut(layers[i].elements, owners);
+    for (const Slice& slice : slices[i]) load[slice.shard] += slice.count * SizeOf(layers[i].dtype);
   }
   return slices;
 }

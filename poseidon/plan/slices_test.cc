@@ -29,31 +29,25 @@ void ExpectPartition(const std::vector<Slice>& slices, std::uint64_t elements,
   EXPECT_EQ(next, elements);
 }
 
-// The smallest and largest number of elements any shard owns.
-std::pair<std::uint64_t, std::uint64_t> Extremes(const std::vector<Slice>& slices,
-                                                 std::uint16_t shards) {
-  std::vector<std::uint64_t> owned(shards, 0);
-  for (const Slice& slice : slices) owned[slice.shard] += slice.count;
-  const auto [low, high] = std::minmax_element(owned.begin(), owned.end());
-  return {*low, *high};
+// The elements of the smallest and of the largest slice.
+std::pair<std::uint64_t, std::uint64_t> Extremes(const std::vector<Slice>& slices) {
+  const auto [low, high] = std::ranges::minmax(slices, {}, &Slice::count);
+  return {low.count, high.count};
 }
 
 TEST(MakeSlices, CutsALayerThatDividesNothing) {
-  // 1030 = 64 units and 6 elements; 65 units over 3 shards.
-  EXPECT_EQ(MakeSlices(1030, DType::kF32, 3, 0),
-            (std::vector<Slice>{{0, 0, 336}, {1, 336, 352}, {2, 688, 342}}));
+  // 4102 = 256 units and 6 elements; 257 units over 3 shards.
+  EXPECT_EQ(MakeSlices(4102, DType::kF32, 3, 0),
+            (std::vector<Slice>{{0, 0, 1360}, {1, 1360, 1376}, {2, 2736, 1366}}));
 }
 
-TEST(MakeSlices, ASmallTensorHasOneOwner) {
-  EXPECT_EQ(MakeSlices(1023, DType::kF32, 4, 2), (std::vector<Slice>{{2, 0, 1023}}));
-  EXPECT_EQ(MakeSlices(511, DType::kF64, 4, 3), (std::vector<Slice>{{3, 0, 511}}));
-  EXPECT_EQ(MakeSlices(1024, DType::kF32, 4, 2).size(), 4u);
-}
-
-TEST(MakeSlices, MoreShardsThanUnitsLeavesSomeWithoutASlice) {
-  const auto slices = MakeSlices(1024, DType::kF32, 100, 0);
-  EXPECT_EQ(slices.size(), 64u);
-  ExpectPartition(slices, 1024, 100);
+TEST(MakeSlices, ASmallTensorHasAsManySlicesAsItFills) {
+  EXPECT_EQ(MakeSlices(2047, DType::kF32, 4, 2), (std::vector<Slice>{{2, 0, 2047}}));
+  EXPECT_EQ(MakeSlices(1023, DType::kF64, 4, 3), (std::vector<Slice>{{3, 0, 1023}}));
+  EXPECT_EQ(MakeSlices(2048, DType::kF32, 4, 2), (std::vector<Slice>{{2, 0, 1024}, {3, 1024, 1024}}));
+  // The first shard follows the last.
+  EXPECT_EQ(MakeSlices(2048, DType::kF32, 4, 3), (std::vector<Slice>{{0, 0, 1024}, {3, 1024, 1024}}));
+  EXPECT_EQ(MakeSlices(4096, DType::kF32, 4, 2).size(), 4u);
 }
 
 TEST(MakeSlices, AnySizeIsCoveredInOrderByEvenSlices) {
@@ -68,13 +62,10 @@ TEST(MakeSlices, AnySizeIsCoveredInOrderByEvenSlices) {
     const auto slices = MakeSlices(elements, dtype, shards, owner);
     ExpectPartition(slices, elements, shards);
     for (const Slice& slice : slices) EXPECT_EQ(slice.first % kSliceUnit, 0u);
-    if (elements * SizeOf(dtype) < kSmallTensorBytes) {
-      ASSERT_EQ(slices.size(), 1u);
-      EXPECT_EQ(slices[0].shard, owner);
-    } else {
-      const auto [low, high] = Extremes(slices, shards);
-      EXPECT_LE(high - low, kSliceUnit);
-    }
+    EXPECT_EQ(slices.size(), std::clamp<std::uint64_t>(elements * SizeOf(dtype) / 4096, 1, shards));
+    EXPECT_TRUE(std::ranges::any_of(slices, [&](const Slice& slice) { return slice.shard == owner; }) || slices.size() == shards);
+    const auto [low, high] = Extremes(slices);
+    EXPECT_LE(high - low, kSliceUnit);
     if (HasFailure()) return;
   }
 }
@@ -84,16 +75,9 @@ TEST(AssignSlices, BytesPerShardComeOutEven) {
   for (int i = 0; i < 500; ++i) {
     const auto shards = static_cast<std::uint16_t>(1 + random() % 12);
     std::vector<LayerSpec> layers;
-    std::uint64_t largest_small = 0;
-    std::uint64_t large = 0;
     for (std::uint64_t n = random() % 60; n > 0; --n) {
       const bool small = random() % 2 == 0;
-      layers.push_back(Dense("l" + std::to_string(n), 1 + random() % (small ? 1023 : 3'000'000)));
-      if (layers.back().bytes() < kSmallTensorBytes) {
-        largest_small = std::max(largest_small, layers.back().bytes());
-      } else {
-        ++large;
-      }
+      layers.push_back(Dense("l" + std::to_string(n), 1 + random() % (small ? 12'000 : 3'000'000)));
     }
     const auto slices = AssignSlices(layers, shards);
     ASSERT_EQ(slices.size(), layers.size());
@@ -103,7 +87,8 @@ TEST(AssignSlices, BytesPerShardComeOutEven) {
       for (const Slice& slice : slices[l]) load[slice.shard] += slice.count * 4;
     }
     const auto [low, high] = std::minmax_element(load.begin(), load.end());
-    EXPECT_LE(*high - *low, std::max(largest_small, large * kSliceUnit * 4));
+    // A slice of a tensor that has not one at every shard is smaller than two least ones; of the others each differs by a unit.
+    EXPECT_LE(*high - *low, 2 * kLeastSliceBytes + layers.size() * kSliceUnit * 4);
     EXPECT_EQ(slices, AssignSlices(layers, shards));
     if (HasFailure()) return;
   }
@@ -117,6 +102,14 @@ TEST(AssignSlices, SmallTensorsSpreadOverShards) {
   EXPECT_EQ(slices[3][0].shard, 1);
   EXPECT_EQ(slices[0][0].shard, 2);
   EXPECT_EQ(slices[2][0].shard, 2);
+}
+
+TEST(AssignSlices, ATensorTooSmallForEveryShardGoesToThoseWithTheLeast) {
+  const std::vector<LayerSpec> layers = {Dense("a", 500), Dense("b", 2048), Dense("c", 1500)};
+  const auto slices = AssignSlices(layers, 4);
+  EXPECT_EQ(slices[1], (std::vector<Slice>{{0, 0, 1024}, {1, 1024, 1024}}));
+  EXPECT_EQ(slices[2], (std::vector<Slice>{{2, 0, 1500}}));
+  EXPECT_EQ(slices[0], (std::vector<Slice>{{3, 0, 500}}));
 }
 
 TEST(AssignSlices, WholeLayersGoToTheirOwnersInTurn) {
