@@ -38,16 +38,24 @@ constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
                           .least_chunk = 16 * 1024,
                           .least_buffer = 32 * 1024};
 constexpr double kMostBuffer = 8 * 1024 * 1024;
+// So many connections have the whole floors; more share what these have together, at least a few segments each: a floor times the
+// peers would grow with the job, and no urgent layer overtakes it.
+constexpr double kConnectionsWithFloors = 8;
+constexpr double kLeastFloor = 8 * 1024;
 
 Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0 || peers == 0) return {};
   const auto connections = static_cast<double>(peers);
+  const auto floor_of = [&](std::size_t bytes) {
+    const double shared = static_cast<double>(bytes) * std::min(1.0, kConnectionsWithFloors / connections);
+    return std::max(shared, std::min(kLeastFloor, static_cast<double>(bytes)));
+  };
   // chunk = rate * clamp(1.5 ms / peers, 0.1 ms, 0.5 ms) in bulk: an urgent layer waits for a chunk on every
   // connection, at its sender and again at its owner (docs/decisions/bytes-in-flight.md).
   const double chunk_seconds = std::clamp(measure.chunks_seconds / connections,
                                           measure.least_chunk_seconds, measure.most_chunk_seconds);
   const double chunk = std::clamp<double>(link.bytes_per_second * chunk_seconds,
-                                          static_cast<double>(measure.least_chunk),
+                                          floor_of(measure.least_chunk),
                                           wire::kMaxPayload);
   const double round_trip = 2 * link.latency_seconds;
   // buffer = rate * max((round trip + 1 ms) / peers, 2 round trips) in bulk. The first term bounds what all connections
@@ -61,7 +69,7 @@ Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   // The queue is looked at between two writes, so a write of several chunks would be the longer wait.
   flow.write_bytes = flow.chunk_bytes;
   flow.send_buffer_bytes = static_cast<std::size_t>(std::clamp(
-      std::max(share, alone), static_cast<double>(measure.least_buffer), kMostBuffer));
+      std::max(share, alone), floor_of(measure.least_buffer), kMostBuffer));
   return flow;
 }
 

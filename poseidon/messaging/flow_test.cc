@@ -45,10 +45,17 @@ TEST(FlowFor, ALonePeerOnALongLinkGetsAllOfIt) {
 }
 
 TEST(FlowFor, BoundsHold) {
-  EXPECT_EQ(FlowFor({1e3, 0}, 63).send_buffer_bytes, 64u * 1024);
+  EXPECT_EQ(FlowFor({1e3, 0}, 8).send_buffer_bytes, 64u * 1024);
   EXPECT_EQ(FlowFor({1e12, 1}, 1).send_buffer_bytes, 8u * 1024 * 1024);
-  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 63).send_buffer_bytes, 32u * 1024);
-  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 63).chunk_bytes, 16u * 1024);
+  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 8).send_buffer_bytes, 32u * 1024);
+  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 8).chunk_bytes, 16u * 1024);
+}
+
+TEST(FlowFor, ManyPeersShareTheFloors) {
+  EXPECT_EQ(FlowFor({1e3, 0}, 32).send_buffer_bytes, 16u * 1024);
+  EXPECT_EQ(FlowFor({1e3, 0}, 32).chunk_bytes, 16u * 1024);
+  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 16).chunk_bytes, 8u * 1024);
+  EXPECT_EQ(FlowFor({1e3, 0}, 1023).send_buffer_bytes, 8u * 1024) << "at least a few segments each";
 }
 
 TEST(UrgentFlowFor, CommitsHalfAmongManyButARoundTripOnEach) {
