@@ -2,6 +2,7 @@
 #include "poseidon/coordinator/evidence.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <utility>
 
@@ -17,6 +18,14 @@ std::optional<TimePoint> VerdictDue(const EvidenceState& state) {
   const PeerState& host = state.peers[kCoordinatorHost.value()];
   if (!state.pending || (state.pending_is_unmet && host.suspected && !host.lost)) return std::nullopt;
   return state.pending_since + kVerdictWait;
+}
+
+// Whether two members watch each other while all is well.
+bool AreNeighbours(const EvidenceState& state, MemberId a, MemberId b) {
+  const std::size_t members = state.members.size();
+  if (members <= state.liveness.most_in_pairs || a == kCoordinatorHost || b == kCoordinatorHost) return true;
+  const std::size_t ahead = (b.value() + members - a.value()) % members;
+  return std::has_single_bit(ahead) || std::has_single_bit(members - ahead);
 }
 
 // One step: the state under change, and what was decided.
@@ -52,6 +61,8 @@ class Weighing {
         .heard_again = true,
         .line = Name(heard.peer) + " is heard again after " + InSeconds(silence) + " of silence"});
   }
+
+  void On(const Waiting& waiting) { state_.waits_in_vain = waiting.in_vain; }
 
   void On(const PeerLost& lost) {
     if (!Watched(lost.peer)) return;
@@ -123,7 +134,7 @@ class Weighing {
     const LivenessRule& rule = state_.liveness;
     for (const Member& member : state_.members) {
       PeerState& peer = Of(member.id);
-      if (member.id == state_.self || peer.lost || peer.suspected) continue;
+      if (member.id == state_.self || peer.lost || peer.suspected || !Watches(state_, member.id)) continue;
       const Duration silence = now_ - peer.last_heard;
       if (silence < rule.suspect_after()) continue;
       // Reported and not judged: the coordinator's verdict counts, and it needs the reports of all.
@@ -144,6 +155,23 @@ class Weighing {
     }
     const std::optional<TimePoint> due = VerdictDue(state_);
     if (due && now_ >= *due) End();
+  }
+
+  // Others have not sent this member heartbeats so far. They do once they are alarmed, which is in a moment; whom it does not hear by then it
+  // reports well before the verdict, for which its report counts.
+  void SeeWhetherToBeAlarmed() {
+    const bool silence = !state_.silent_links.empty() || std::ranges::any_of(state_.peers, [](const PeerState& peer) {
+      return peer.suspected && !peer.lost;
+    });
+    if (const bool was = std::exchange(state_.alarmed, silence || state_.waits_in_vain); was || !state_.alarmed) return;
+    const LivenessRule& rule = state_.liveness;
+    const Duration patience =
+        std::min(rule.suspect_after(), rule.dead_after_silence() - rule.suspect_after() - rule.heartbeat_interval());
+    for (const Member& member : state_.members) {
+      if (AreNeighbours(state_, state_.self, member.id)) continue;
+      PeerState& peer = Of(member.id);
+      peer.last_heard = std::max(peer.last_heard, now_ + (patience - rule.suspect_after()));
+    }
   }
 
  private:
@@ -205,8 +233,13 @@ EvidenceTransition Weigh(EvidenceState state, const EvidenceEvent& event, TimePo
   if (!weighing.over()) {
     weighing.ForgiveOwnAbsence();
     std::visit([&](const auto& e) { weighing.On(e); }, event);
+    weighing.SeeWhetherToBeAlarmed();
   }
   return weighing.Take();
+}
+
+bool Watches(const EvidenceState& state, MemberId peer) {
+  return state.alarmed || AreNeighbours(state, state.self, peer);
 }
 
 std::optional<TimePoint> NextDeadline(const EvidenceState& state) {
@@ -215,7 +248,7 @@ std::optional<TimePoint> NextDeadline(const EvidenceState& state) {
   TimePoint next = state.last_look + rule.heartbeat_interval();
   for (const Member& member : state.members) {
     const PeerState& peer = state.peers[member.id.value()];
-    if (member.id == state.self || peer.lost) continue;
+    if (member.id == state.self || peer.lost || !Watches(state, member.id)) continue;
     if (!peer.suspected) {
       next = std::min(next, peer.last_heard + rule.suspect_after());
     } else if (member.id == kCoordinatorHost) {

@@ -18,6 +18,10 @@
 // A lost peer is reported and the verdict awaited for kVerdictWait; only then the member's own,
 // first evidence counts. Where the coordinator itself is silent or lost no verdict comes: then the
 // members judge, each with the same functions (silence.h) and by what they have reported to each other.
+//
+// In a large job a member watches the coordinator's host and the members at distances of 1, 2, 4, ... on the ring of member ids,
+// either way, so that heartbeats grow with P log P and not with its square. While anybody is silent, or this member waits in vain, it is
+// alarmed: then it watches all, and they hear it, as in a small job. Whom to blame is so decided by who hears whom, in any job.
 namespace poseidon::coordinator {
 
 inline constexpr MemberId kCoordinatorHost{0};
@@ -41,6 +45,10 @@ struct PeerSuspected {
   MemberId about;
   bool heard_again = false;
 };
+// Whether nothing moves at this member for want of what others owe it.
+struct Waiting {
+  bool in_vain = false;
+};
 // ABORT arrived: from the coordinator's host it is the verdict, from another peer evidence.
 struct PeerAborted {
   MemberId from;
@@ -57,7 +65,7 @@ struct FinishHeard {};
 struct EvidenceTick {};
 
 using EvidenceEvent =
-    std::variant<PeerHeard, PeerLost, PeerSuspected, PeerAborted, Formed, OwnDone, FinishHeard, EvidenceTick>;
+    std::variant<PeerHeard, PeerLost, PeerSuspected, Waiting, PeerAborted, Formed, OwnDone, FinishHeard, EvidenceTick>;
 
 // ---- actions
 
@@ -102,6 +110,8 @@ struct EvidenceState {
   bool formed = false;
   bool own_done = false;
   bool finished = false;
+  bool waits_in_vain = false;
+  bool alarmed = false;
   std::optional<EndWith> pending;  // the first evidence, while the verdict is awaited
   TimePoint pending_since;
   bool pending_is_unmet = false;  // the end of a peer that may not have met this member
@@ -122,6 +132,8 @@ struct EvidenceTransition {
 EvidenceState BeginEvidence(MemberId self, std::vector<Member> members,
                             const LivenessRule& liveness, TimePoint now);
 EvidenceTransition Weigh(EvidenceState state, const EvidenceEvent& event, TimePoint now);
+// Whether this member and `peer` send each other heartbeats now; `peer` is another one. Of two members that are not alarmed both say the same.
+bool Watches(const EvidenceState& state, MemberId peer);
 // When the next EvidenceTick is due, if nothing else happens.
 std::optional<TimePoint> NextDeadline(const EvidenceState& state);
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <queue>
 #include <random>
+#include <set>
 
 namespace poseidon::coordinator {
 namespace {
@@ -224,8 +225,11 @@ TEST(Evidence, OnceDoneAPeerMayLeaveBeforeTheWordHasCome) {
 // suspended member finds what arrived meanwhile when it goes on, its own timers in between.
 class VirtualJob {
  public:
+  // In a job of more members, few watch each other.
+  static constexpr std::size_t kMostInPairs = 8;
+
   VirtualJob(std::uint64_t seed, std::uint16_t count, double dead_after)
-      : random_(seed), rule_{FromSeconds(dead_after)}, members_(count) {
+      : random_(seed), rule_{.dead_after = FromSeconds(dead_after), .most_in_pairs = kMostInPairs}, members_(count) {
     MembershipOptions options;
     options.workers = count;
     options.liveness = rule_;
@@ -263,6 +267,13 @@ class VirtualJob {
     now_ = until;
   }
 
+  // Nothing passes between the two any more.
+  void Cut(std::uint16_t a, std::uint16_t b) {
+    cut_.insert({a, b});
+    cut_.insert({b, a});
+  }
+  void WaitInVain(std::uint16_t member) { Observe(member, Waiting{true}); }
+  std::uint64_t heartbeats() const { return heartbeats_; }
   void Kill(std::uint16_t victim) {
     if (members_[victim].ended) return;
     members_[victim].dead = true;
@@ -336,6 +347,7 @@ class VirtualJob {
     queue_.push({now_ + FromSeconds(seconds), ++order_, member, std::move(what)});
   }
   void Send(std::uint16_t from, std::uint16_t to, std::function<void()> what) {
+    if (cut_.contains({from, to})) return;
     TimePoint& last = links_[{from, to}];
     last = std::max(last, now_ + FromSeconds(Uniform(0.0001, 0.05)));
     queue_.push({last, ++order_, to, std::move(what)});
@@ -346,16 +358,22 @@ class VirtualJob {
       if (to != from) Send(from, to, make(to));
     }
   }
-  void Beat(std::uint16_t from) {
-    SendToOthers(from, [this, from](std::uint16_t to) {
-      return [this, from, to] {
+  void SendHeartbeats(std::uint16_t from) {
+    const Node& node = members_[from];
+    for (std::uint16_t to = 0; to < members_.size(); ++to) {
+      if (to == from || (node.evidence && !Watches(*node.evidence, MemberId(to)))) continue;
+      ++heartbeats_;
+      Send(from, to, [this, from, to] {
         if (to == 0) {
           Coordinate(Heard{MemberId(from)});
         } else {
           Observe(to, PeerHeard{MemberId(from)});
         }
-      };
-    });
+      });
+    }
+  }
+  void Beat(std::uint16_t from) {
+    SendHeartbeats(from);
     Later(from, ToSeconds(rule_.heartbeat_interval()), [this, from] { Beat(from); });
   }
   void Tell(std::uint16_t from, MemberId about, bool heard_again) {
@@ -420,8 +438,10 @@ class VirtualJob {
     ArmTimer(0);
   }
   void Observe(std::uint16_t self, const EvidenceEvent& event) {
+    const bool was_alarmed = members_[self].evidence->alarmed;
     EvidenceTransition next = Weigh(*std::move(members_[self].evidence), event, now_);
     members_[self].evidence = std::move(next.state);
+    if (members_[self].evidence->alarmed && !was_alarmed) SendHeartbeats(self);
     for (const EvidenceAction& action : next.actions) {
       if (const auto* lost = std::get_if<ReportLost>(&action)) {
         Send(self, 0, [this, peer = lost->peer, self] { Coordinate(Lost{peer, MemberId(self)}); });
@@ -460,14 +480,21 @@ class VirtualJob {
   MembershipState membership_;
   std::vector<Node> members_;
   std::map<std::uint16_t, double> named_;
+  std::set<std::pair<std::uint16_t, std::uint16_t>> cut_;
+  std::uint64_t heartbeats_ = 0;
 };
+
+// Small jobs, and some in which members watch few.
+std::uint16_t CountOf(std::uint64_t seed, std::uint16_t least) {
+  return static_cast<std::uint16_t>(seed % 8 == 7 ? 20 + seed % 5 : least + seed % 7);
+}
 
 constexpr std::uint64_t kSeeds = 100;
 
 TEST(Job, SurvivorsOfAKillAllBlameTheVictimWithinASecond) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(seed);
-    VirtualJob job(seed, static_cast<std::uint16_t>(2 + seed % 7), 5);
+    VirtualJob job(seed, CountOf(seed, 2), 5);
     const auto victim = static_cast<std::uint16_t>(job.Draw(job.size()));
     const double when = job.Uniform(1, 4);
     job.At(when, [&] { job.Kill(victim); });
@@ -485,7 +512,7 @@ TEST(Job, SurvivorsOfAKillAllBlameTheVictimWithinASecond) {
 TEST(Job, SurvivorsOfTwoKillsBlameTheSameVictim) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(seed);
-    VirtualJob job(seed, static_cast<std::uint16_t>(4 + seed % 5), 5);
+    VirtualJob job(seed, CountOf(seed, 4), 5);
     const auto first = static_cast<std::uint16_t>(1 + job.Draw(job.size() - 1));
     const auto second = static_cast<std::uint16_t>(1 + job.Draw(job.size() - 1));
     const double when = job.Uniform(1, 4);
@@ -508,7 +535,7 @@ TEST(Job, AFrozenMemberIsNamedAndBlamedByAllAndByItself) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(seed);
     const double dead_after = seed % 2 == 0 ? 5 : 30;
-    VirtualJob job(seed, static_cast<std::uint16_t>(2 + seed % 7), dead_after);
+    VirtualJob job(seed, CountOf(seed, 2), dead_after);
     const auto victim = static_cast<std::uint16_t>(job.Draw(job.size()));
     const double when = job.Uniform(1, 4);
     job.At(when, [&] { job.Suspend(victim); });
@@ -533,7 +560,7 @@ TEST(Job, AFrozenMemberIsNamedAndBlamedByAllAndByItself) {
 TEST(Job, APauseShorterThanDeadAfterEndsNothing) {
   for (std::uint64_t seed = 0; seed < kSeeds / 3; ++seed) {
     SCOPED_TRACE(seed);
-    VirtualJob job(seed, static_cast<std::uint16_t>(2 + seed % 7), 30);
+    VirtualJob job(seed, CountOf(seed, 2), 30);
     const auto victim = static_cast<std::uint16_t>(job.Draw(job.size()));
     const double when = job.Uniform(1, 4);
     job.At(when, [&] { job.Suspend(victim); });
@@ -547,7 +574,7 @@ TEST(Job, APauseShorterThanDeadAfterEndsNothing) {
 TEST(Job, EverybodyLeavesInPeaceWhenDone) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(seed);
-    VirtualJob job(seed, static_cast<std::uint16_t>(1 + seed % 8), 5);
+    VirtualJob job(seed, CountOf(seed, 1), 5);
     for (std::uint16_t i = 0; i < job.size(); ++i) {
       const double when = 3 + (seed % 2 == 0 ? job.Uniform(0, 0.1) : job.Uniform(0, 20));
       job.At(when, [&job, i] { job.SetDone(i); });
@@ -556,6 +583,57 @@ TEST(Job, EverybodyLeavesInPeaceWhenDone) {
     for (std::uint16_t i = 0; i < job.size(); ++i) {
       EXPECT_FALSE(job.ending(i).has_value());
       EXPECT_TRUE(job.finished(i));
+    }
+    if (HasFailure()) return;
+  }
+}
+
+// Each has at most two at every power of two, and member 0, which has all.
+TEST(LargeJob, HeartbeatsGrowWithPLogP) {
+  VirtualJob job(1, 128, 30);
+  job.RunUntil(10);
+  const std::uint64_t one_round = 127 * (2 * 7 + 1) + 127;
+  EXPECT_LE(job.heartbeats(), 21 * one_round);
+  EXPECT_GE(job.heartbeats(), 18 * one_round * 13 / 16);
+  for (std::uint16_t i = 0; i < job.size(); ++i) EXPECT_FALSE(job.ending(i).has_value());
+}
+
+// Members 3 and 6 do not watch each other in a job of 20. Once they wait for each other they do, and nobody knows which end fails.
+TEST(LargeJob, ASilentLinkOfTwoWhoDoNotWatchEachOtherIsFoundOnceTheyWait) {
+  for (std::uint64_t seed = 0; seed < kSeeds / 5; ++seed) {
+    SCOPED_TRACE(seed);
+    VirtualJob job(seed, 20, 30);
+    job.At(1, [&] { job.Cut(3, 6); });
+    job.RunUntil(60);
+    ASSERT_FALSE(job.ending(3).has_value()) << "nobody has missed anything";
+    job.At(61, [&] {
+      job.WaitInVain(3);
+      job.WaitInVain(6);
+    });
+    job.RunUntil(61 + 35);
+    for (std::uint16_t i = 0; i < job.size(); ++i) {
+      ASSERT_TRUE(job.ending(i).has_value()) << i;
+      EXPECT_EQ(job.ending(i)->culprit, std::nullopt) << i;
+    }
+    if (HasFailure()) return;
+  }
+}
+
+// The member of many silent links is to blame, also where most of them are between members that did not watch each other.
+TEST(LargeJob, AMemberWhoseLinksFailIsBlamedByAll) {
+  for (std::uint64_t seed = 0; seed < kSeeds / 5; ++seed) {
+    SCOPED_TRACE(seed);
+    VirtualJob job(seed, 20, seed % 2 == 0 ? 5 : 30);
+    const auto victim = static_cast<std::uint16_t>(1 + job.Draw(job.size() - 1));
+    job.At(1, [&] {
+      for (std::uint16_t i = 1; i < job.size(); ++i) {
+        if (i != victim) job.Cut(victim, i);
+      }
+    });
+    job.RunUntil(60);
+    for (std::uint16_t i = 0; i < job.size(); ++i) {
+      ASSERT_TRUE(job.ending(i).has_value()) << i;
+      EXPECT_EQ(job.ending(i)->culprit, MemberId(victim)) << i;
     }
     if (HasFailure()) return;
   }

@@ -35,7 +35,9 @@ using ConnectionId = StrongId<struct ConnectionTag, std::uint64_t>;
 // The limits on silence, from the one number that a user gives.
 struct LivenessRule {
   Duration dead_after = std::chrono::seconds(30);
-  // Every member sends a heartbeat this often, if nothing else: 0.5 s, or less for a short
+  // In a job of more members not all of them watch each other (evidence.h).
+  std::size_t most_in_pairs = 32;
+  // Every member sends those that watch it a heartbeat this often, if nothing else: 0.5 s, or less for a short
   // dead_after.
   Duration heartbeat_interval() const;
   // A member that was silent this long is named: 4 s, or less for a short dead_after. Two heartbeats

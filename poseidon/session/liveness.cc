@@ -40,11 +40,8 @@ void Liveness::Begin() {
 // beat counts as a sign of life.
 void Liveness::Beat() {
   if (member_.phase == Phase::kEnded) return;
+  SendHeartbeats();
   for (const MemberId peer : member_.mesh.peers()) {
-    messaging::Outgoing beat;
-    beat.header.type = wire::FrameType::kHeartbeat;
-    beat.priority = messaging::kControlPriority;
-    member_.mesh.Send(peer, std::move(beat));
     const TimePoint last = member_.mesh.last_received(peer);
     // No bytes since the last beat is no sign of life.
     if (last == heard_at_[peer]) continue;
@@ -61,6 +58,16 @@ void Liveness::Beat() {
       member_.env.io.PostAfter(member_.options.liveness.heartbeat_interval(), alive_.Guard([this] { Beat(); }));
 }
 
+void Liveness::SendHeartbeats() {
+  for (const MemberId peer : member_.mesh.peers()) {
+    if (evidence_ && !coordinator::Watches(*evidence_, peer)) continue;
+    messaging::Outgoing beat;
+    beat.header.type = wire::FrameType::kHeartbeat;
+    beat.priority = messaging::kControlPriority;
+    member_.mesh.Send(peer, std::move(beat));
+  }
+}
+
 // A member at which nothing moves reports to the coordinator what it waits for; see coordinator/progress.h.
 void Liveness::ReportProgress() {
   // Before a job runs, Formation's own limit says who holds up the start.
@@ -71,7 +78,7 @@ void Liveness::ReportProgress() {
   progress_watch_.Look({member_.env.io.now(), member_.mesh.traffic().work() + work_of_lanes_() + calls_, used});
   const bool quiet = progress_watch_.quiet() > Duration{0};
   if (quiet && member_.env.children_processor_time) progress_watch_.LookAtChildren(member_.env.children_processor_time());
-  if (progress_watch_.quiet() < member_.options.progress.report_after()) return;
+  if (progress_watch_.quiet() < member_.options.progress.report_after()) return Weigh(coordinator::Waiting{false});
   wire::Progress progress{.quiet_seconds = ToSeconds(progress_watch_.quiet()),
                           .idle_seconds = ToSeconds(progress_watch_.idle())};
   if (member_.env.front_end != nullptr) {
@@ -79,6 +86,8 @@ void Liveness::ReportProgress() {
     progress.busy_with = member_.env.front_end->busy_with();
   }
   add_waits_(&progress.waits);
+  Weigh(coordinator::Waiting{!progress.waits.empty()});
+  if (member_.phase == Phase::kEnded) return;
   // Sums that are owed to this member show who is late only where its contributions are all there.
   std::stable_sort(progress.waits.begin(), progress.waits.end(), [](const wire::Wait& a, const wire::Wait& b) {
     return std::pair(a.what == wire::Wait::For::kMean, a.step) < std::pair(b.what == wire::Wait::For::kMean, b.step);
@@ -116,9 +125,12 @@ Status Liveness::OnAbort(MemberId from, const wire::Abort& abort) {
 void Liveness::Weigh(const coordinator::EvidenceEvent& event) {
   POSEIDON_ASSERT_ON(member_.env.io);
   if (!evidence_ || member_.phase == Phase::kEnded) return;
+  const bool was_alarmed = evidence_->alarmed;
   coordinator::EvidenceTransition next =
       coordinator::Weigh(*std::exchange(evidence_, std::nullopt), event, member_.env.io.now());
   evidence_ = std::move(next.state);
+  // Those who have not heard this member so far wait for it from now on.
+  if (evidence_->alarmed && !was_alarmed) SendHeartbeats();
   for (const coordinator::EvidenceAction& action : next.actions) {
     std::visit([this](const auto& what) { Act(what); }, action);
   }

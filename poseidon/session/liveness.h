@@ -43,6 +43,7 @@ class Liveness {
 
  private:
   void Beat();
+  void SendHeartbeats();
   void ReportProgress();
   void ArmEvidenceTimer();
   void Act(const coordinator::ReportLost& lost);

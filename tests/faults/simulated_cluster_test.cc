@@ -171,6 +171,11 @@ void DrawLanes(Random& random, JobOptions& job) {
   job.node.lanes = random.Chance(0.5) ? 1 : static_cast<std::uint16_t>(random.Between(2, 4));
 }
 
+// In half of them members do not all watch each other, where there are eight or more.
+void DrawWatching(Random& random, JobOptions& job) {
+  if (random.Chance(0.5)) job.node.liveness.most_in_pairs = 2;
+}
+
 std::string WordsOf(const Cluster& c, std::uint64_t seed) {
   const JobOptions& job = c.job;
   const VirtualOptions& world = c.world;
@@ -185,7 +190,7 @@ std::string WordsOf(const Cluster& c, std::uint64_t seed) {
         << (job.lockstep ? ", in lockstep" : "") << (job.gradients.absent > 0 ? ", absences" : "")
         << (job.gradients.weighted ? ", weights" : "") << ", order " << messaging::NameOf(job.node.strategy.order)
         << (job.node.strategy.placement == plan::Placement::kWhole ? ", layers whole" : "") << ", zero compression "
-        << plan::NameOf(job.node.strategy.zero_compression) << ", lanes " << job.node.lanes;
+        << plan::NameOf(job.node.strategy.zero_compression) << ", lanes " << job.node.lanes << ", all watched up to " << job.node.liveness.most_in_pairs;
   for (const std::string& machine : job.machines) words << (machine.empty() ? " -" : " " + machine);
   if (c.fault != Fault::kNone) {
     words << ", member " << c.victim << (c.fault == Fault::kKill ? " is killed" : " freezes")
@@ -212,6 +217,7 @@ Cluster DrawCluster(std::uint64_t seed) {
   DrawOrder(random, c.job);
   DrawCompression(random, c.job);
   DrawLanes(random, c.job);
+  DrawWatching(random, c.job);
   c.job.gradients.seed = c.world.network.seed = c.world.simulation.seed = seed;
   c.words = WordsOf(c, seed);
   return c;

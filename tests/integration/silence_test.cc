@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,43 +44,61 @@ std::unique_ptr<VirtualWorld> MakeWorld(std::uint64_t seed) {
 // The time that a network and a scheduler may add to a bound.
 constexpr Duration kSlack = milliseconds(20);
 
-// Any member may freeze at any moment: everybody else names it within five seconds, ends before
-// dead_after, and blames it; and so does the frozen one when it wakes up.
+// A member of the job freezes: everybody else names it, ends before dead_after, and blames it; and so does the frozen one when it wakes up.
+void FreezeAndExpectBlame(const JobOptions& options, std::uint16_t victim, std::uint64_t seed) {
+  const Duration dead_after = options.node.liveness.dead_after;
+  const auto members = static_cast<std::uint16_t>(options.workers + options.servers);
+  const auto world = MakeWorld(seed);
+  Job job(*world, options);
+  job.Start();
+  ASSERT_TRUE(world->Await(job.landed(), 5 * members));
+  sim::Simulation& simulation = world->simulation();
+  simulation.RunFor(milliseconds(137 * static_cast<int>(seed)));  // any phase of the heartbeat
+  const TimePoint frozen_at = simulation.now();
+  const sim::ProcessId process = VirtualWorld::ProcessOf(job.site(MemberId(victim)));
+  simulation.Pause(process);
+  simulation.RunUntil(frozen_at + dead_after + kSlack);
+  const std::string name =
+      victim >= options.workers ? "server " + std::to_string(victim - options.workers) : "worker " + std::to_string(victim);
+  for (std::uint16_t m = 0; m < members; ++m) {
+    if (m == victim) continue;
+    const Outcome& outcome = job.outcome(MemberId(m));
+    EXPECT_EQ(outcome.failures_told, 1) << "member " << m;
+    EXPECT_EQ(outcome.failure.culprit(), victim) << outcome.failure.ToString();
+    EXPECT_THAT(outcome.failure.message(), HasSubstr(name));
+    EXPECT_LE(outcome.ended_at - frozen_at, dead_after + kSlack);
+    // Not too early either: a pause of a few seconds is no death.
+    EXPECT_GE(outcome.ended_at - frozen_at, dead_after - milliseconds(1100));
+    EXPECT_THAT(outcome.log, Contains(HasSubstr(name))) << "member " << m;
+  }
+  simulation.Resume(process);
+  ASSERT_TRUE(job.AwaitEnd());
+  job.ExpectAllBlame(victim == 0 ? job.outcome(MemberId(0)).failure.culprit() : victim);
+}
+
 TEST(Silence, AFrozenMemberIsNamedAndEndsTheJobInTime) {
   for (const int dead_after : {5, 30}) {
     for (std::uint16_t victim = 0; victim < 4; ++victim) {
       for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         SCOPED_TRACE("dead_after " + std::to_string(dead_after) + ", victim " +
                      std::to_string(victim) + ", seed " + std::to_string(seed));
-        const auto world = MakeWorld(seed);
         JobOptions options = SmallJob(3, 1);
         options.node.liveness.dead_after = seconds(dead_after);
-        Job job(*world, options);
-        job.Start();
-        ASSERT_TRUE(world->Await(job.landed(), 20));
-        sim::Simulation& simulation = world->simulation();
-        simulation.RunFor(
-            milliseconds(137 * static_cast<int>(seed)));  // any phase of the heartbeat
-        const TimePoint frozen_at = simulation.now();
-        const sim::ProcessId process = VirtualWorld::ProcessOf(job.site(MemberId(victim)));
-        simulation.Pause(process);
-        simulation.RunUntil(frozen_at + seconds(dead_after) + kSlack);
-        const std::string name = victim == 3 ? "server 0" : "worker " + std::to_string(victim);
-        for (std::uint16_t m = 0; m < 4; ++m) {
-          if (m == victim) continue;
-          const Outcome& outcome = job.outcome(MemberId(m));
-          EXPECT_EQ(outcome.failures_told, 1) << "member " << m;
-          EXPECT_EQ(outcome.failure.culprit(), victim) << outcome.failure.ToString();
-          EXPECT_THAT(outcome.failure.message(), HasSubstr(name));
-          EXPECT_LE(outcome.ended_at - frozen_at, seconds(dead_after) + kSlack);
-          // Not too early either: a pause of a few seconds is no death.
-          EXPECT_GE(outcome.ended_at - frozen_at, seconds(dead_after) - milliseconds(1100));
-          EXPECT_THAT(outcome.log, Contains(HasSubstr(name))) << "member " << m;
-        }
-        simulation.Resume(process);
-        ASSERT_TRUE(job.AwaitEnd());
-        job.ExpectAllBlame(victim == 0 ? job.outcome(MemberId(0)).failure.culprit() : victim);
+        FreezeAndExpectBlame(options, victim, seed);
       }
+    }
+  }
+}
+
+// Of 12 members each watches seven or eight others, and hears of the rest.
+TEST(Silence, AFrozenMemberIsNamedAlsoByThoseThatDoNotWatchIt) {
+  for (const std::uint16_t victim : std::to_array<std::uint16_t>({0, 5, 11})) {
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      SCOPED_TRACE("victim " + std::to_string(victim) + ", seed " + std::to_string(seed));
+      JobOptions options = SmallJob(11, 1);
+      options.node.liveness.dead_after = seconds(5);
+      options.node.liveness.most_in_pairs = 8;
+      FreezeAndExpectBlame(options, victim, seed);
     }
   }
 }
