@@ -144,6 +144,26 @@ TEST(Scene, LittleIsCommittedWhenBackwardEnds) {
   EXPECT_GT(fixed.waited_seconds[0], 1.5 * found.waited_seconds[0]);
 }
 
+// A layer with many bytes that is needed late: its transfer takes the time that there is, and not the whole link at once.
+TEST(Scene, TransfersThatHaveTimeAreSpreadOverTheStep) {
+  std::vector<replay::ScaledLayer> layers(5, Layer(400, 0.010, 0.020));
+  layers.push_back(Layer(2'000'000, 0.010, 0.020));
+  Scene scene = KeyValueScene(Model(std::move(layers)), 4);
+  scene.bytes_per_second = 400e6;
+  scene.segment_bytes = 4 * 1024;
+  scene.latency = microseconds(40);
+  const auto burst = [&](const Findings& found) {
+    return found.peak_to_mean * found.mean_bytes / found.median_seconds() / scene.bytes_per_second;
+  };
+  const Findings spread = Played(scene);
+  EXPECT_LE(spread.median_seconds(), 1.001 * spread.bounds.least);
+  EXPECT_LT(burst(spread), 0.5);
+  scene.flow = messaging::FlowFor({scene.bytes_per_second, 40e-6}, 3);
+  const Findings at_once = Played(scene);
+  EXPECT_NEAR(at_once.median_seconds(), spread.median_seconds(), 0.001 * spread.median_seconds());
+  EXPECT_GT(burst(at_once), 0.95) << "the whole link";
+}
+
 TEST(Scene, WithoutTheNextForwardsHelpStepsTakeWhatTheModelSays) {
   Scene scene = Fluid(Convolutional(), 4, 0);
   scene.planning = KeyValueOnly(scene.model);

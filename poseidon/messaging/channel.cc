@@ -38,9 +38,11 @@ Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> conn
 
 void Channel::SetFlow(const Flow& flow) {
   POSEIDON_ASSERT_ON(executor_);
+  const double pace_before = flow_.pace;
   flow_ = Bounded(flow);
   // With 0 the system keeps the buffer that it has (Flow).
   if (flow.send_buffer_bytes > 0) connection_->LimitUndelivered(flow.send_buffer_bytes);
+  if (flow.pace != pace_before) connection_->Pace(flow.pace);
   if (flow.share > 0) connection_->PaceIfLossy(flow.share);
 }
 

@@ -262,6 +262,7 @@ class CountedConnection final : public transport::Connection {
   struct Calls {
     std::vector<std::size_t> reads;  // the room behind what each one waits for
     int writes = 0;
+    std::vector<double> paces;
   };
   CountedConnection(std::unique_ptr<transport::Connection> inner, Calls& calls) : inner_(std::move(inner)), calls_(calls) {}
   void Read(std::span<const MutableBytes> into, std::size_t min_bytes, transport::ReadCompletion done) override {
@@ -276,6 +277,7 @@ class CountedConnection final : public transport::Connection {
   }
   void Close(Status reason) override { inner_->Close(std::move(reason)); }
   void LimitUndelivered(std::size_t bytes) override { inner_->LimitUndelivered(bytes); }
+  void Pace(double bytes_per_second) override { calls_.paces.push_back(bytes_per_second); }
   const std::string& peer_name() const override { return inner_->peer_name(); }
   transport::ConnectionCounters counters() const override { return inner_->counters(); }
 
@@ -334,6 +336,16 @@ TEST_F(CountedCalls, LargePayloadsGoStraightToTheirPlaces) {
   const std::vector<ByteBuffer> payloads = {Pattern(100'000, 1), Pattern(100'000, 2), Pattern(100'000, 3)};
   SendTogether(payloads);
   EXPECT_THAT(of_b_.reads, ::testing::ElementsAre(16'384 - 64, 64, 64, 64, 0));
+}
+
+// The flow changes twice in every step, the pace with a plan: a call of the system for the latter alone.
+TEST_F(CountedCalls, APaceIsSetWhereItChanges) {
+  JoinCounted();
+  link_->OnLeft([&] {
+    for (const double pace : {0.0, 3e6, 3e6, 0.0}) a_->SetFlow({.pace = pace});
+  });
+  link_->Run();
+  EXPECT_THAT(of_a_.paces, ::testing::ElementsAre(3e6, 0.0));
 }
 
 TEST_F(ChannelTest, MessagesOfOnePriorityLeaveInTheOrderOfTheCalls) {

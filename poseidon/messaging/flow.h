@@ -14,6 +14,8 @@ struct Flow {
   std::size_t write_bytes =
       256 * 1024;                     // of one gathered write, after which the queue is looked at
   std::size_t send_buffer_bytes = 0;  // that the system may hold undelivered; 0: as it is
+  // Bytes per second to which every connection is held, evenly; 0: to none.
+  double pace = 0;
   // Bytes per second of its own, to which a connection is held once it loses segments; 0: to none.
   double share = 0;
 
@@ -29,7 +31,8 @@ struct LinkSpeed {
 // Returns the flow for `peers` connections that share `link`: chunks of a millisecond and a half of link time over
 // all connections, of a tenth to half a millisecond on each, rounded to a power of two; in buffers over
 // all connections the bytes of one round trip and a millisecond, but on each at least two round
-// trips' worth, so that a lone busy peer gets the whole link. Measured: docs/decisions/bytes-in-flight.md.
+// trips' worth, so that a lone busy peer gets the whole link. Both have floors, which more than eight peers share.
+// Measured: docs/decisions/bytes-in-flight.md.
 // Pure; the defaults where the rate is unknown.
 Flow FlowFor(const LinkSpeed& link, std::size_t peers);
 

@@ -11,8 +11,7 @@
 
 #include "poseidon/base/check.h"
 #include "poseidon/base/wrapped.h"
-#include "poseidon/plan/cost_model.h"
-#include "poseidon/plan/slices.h"
+#include "poseidon/plan/plan_model.h"
 #include "poseidon/plan/units.h"
 
 namespace poseidon::plan {
@@ -67,22 +66,6 @@ std::string RowsText(const std::vector<std::uint32_t>& rows) {
 
 std::string PercentText(double share) {
   return std::to_string(static_cast<long>(std::lround(100 * share))) + " %";
-}
-
-std::vector<Scheme> SchemesOf(const Plan& plan) {
-  std::vector<Scheme> schemes;
-  for (const LayerPlan& layer : plan.layers) schemes.push_back(layer.scheme);
-  return schemes;
-}
-
-// The plan's layers on `cluster`, which has the plan's workers and servers.
-StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const ClusterSpec& cluster) {
-  std::vector<LayerMeasurement> measured;
-  for (const LayerPlan& layer : plan.layers) measured.push_back(layer.measured);
-  // Slices do not depend on the plan (slices.h), so these are the ones that the planner counted.
-  const std::uint32_t shards = cluster.shards();
-  return StepModel(layers, AssignSlices(layers, static_cast<std::uint16_t>(shards)), cluster,
-                   measured);
 }
 
 }  // namespace
@@ -285,6 +268,13 @@ std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers) {
         std::string(", ") + resource.doubled + " " + FactorText(plan.step_seconds / resource.step);
   }
   return text;
+}
+
+std::string HowSpread(const Plan& plan, std::span<const LayerSpec> layers) {
+  const double rate = SpreadRate(plan, layers);
+  if (rate <= 0) return "";
+  return "transfers are spread over the step: a worker sends at most " + PercentText(rate / plan.cluster.bandwidth) +
+         " of the network's rate";
 }
 
 }  // namespace poseidon::plan

@@ -56,6 +56,9 @@ Doubled DoubledOf(const Plan& plan, std::span<const LayerSpec> layers);
 // and what twice as much of the others does.
 std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers);
 
+// One line: at which share of the network's rate transfers are spread over the step (SpreadRate); empty where they are not.
+std::string HowSpread(const Plan& plan, std::span<const LayerSpec> layers);
+
 }  // namespace poseidon::plan
 
 #endif  // POSEIDON_PLAN_EXPLAIN_H_

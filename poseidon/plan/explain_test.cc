@@ -122,6 +122,12 @@ TEST(WhatBounds, NamesTheResourceWhoseDoublingHelpsMost) {
   EXPECT_THAT(WhatWouldHelp(far, Layers()), HasSubstr("what would help most: half the latency makes the step "));
 }
 
+TEST(HowSpread, IsSaidWhereTheNetworkHasTimeToSpare) {
+  EXPECT_EQ(HowSpread(MakeExample(20e6), Layers()), "");
+  EXPECT_EQ(HowSpread(MakeExample(20e9), Layers()),
+            "transfers are spread over the step: a worker sends at most 10 % of the network's rate");
+}
+
 TEST(WhatCompressionSaved, IsSaidWhereZerosWereLeftOut) {
   EXPECT_EQ(WhatCompressionSaved({}), "");
   std::vector<LayerOutcome> outcomes(2);

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "poseidon/base/check.h"
+#include "poseidon/plan/plan_model.h"
 #include "poseidon/plan/send_order.h"
 #include "poseidon/wire/plan_codec.h"
 
 namespace poseidon::session {
-
 Models::Models(Member& member, Ending& ending, Liveness& liveness, Formation& formation, Lanes& lanes,
                const sync::Exchanges& exchanges, std::function<void(std::uint16_t, std::function<void()>)> open)
     : member_(member),
@@ -96,7 +96,11 @@ Status Models::OnAgreed(const wire::Agreed& agreed) {
   model.final_plan = agreed.plan;
   FollowPlan(agreed.model, agreed.plan);
   if (!member_.is_worker()) return OkStatus();
-  CommitLittleAtTheEnd(model, agreed);
+  if (flow_follows_plans()) {
+    CommitLittleAtTheEnd(model, agreed);
+    model.rate = plan::SpreadRate(agreed.plan, agreed.layers);
+    SetFlow();
+  }
   // The plan is followed before anyone hears of it: the first push by it comes after that.
   for (auto& waiting : std::exchange(model.awaiting_plan, {})) {
     member_.env.completions.Post([done = std::move(waiting), plan = *model.final_plan] { done(plan); });
@@ -162,24 +166,34 @@ bool Models::CheckMemory(std::uint64_t needed) {
 // Over which this member's link is divided.
 std::size_t Models::connections() const { return member_.layer_peers() * lanes_.count(); }
 
+// The comparison systems' orders let nothing overtake in time, and what is left of a step is not theirs to spread over.
+bool Models::flow_follows_plans() const {
+  const sync::Strategy& strategy = member_.options.strategy;
+  return strategy.order == messaging::Order::kNextForward && !strategy.flow_is_fixed &&
+         formation_.link().bytes_per_second > 0 && connections() > 0;
+}
+
+// The connections are shared by all models.
+void Models::SetFlow() {
+  const bool ends = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
+  const messaging::LinkSpeed link = SpeedOf(formation_.link());
+  messaging::Flow flow = ends ? messaging::UrgentFlowFor(link, connections()) : messaging::FlowFor(link, connections());
+  // What suffices for one model is not known to suffice for two, whose steps meet anyhow.
+  if (models_.size() == 1) flow.pace = models_.begin()->second.rate / static_cast<double>(connections());
+  lanes_.SetFlow(flow);
+}
+
 // While the backward pass ends, what is committed to the network is in the way of the layers that
 // the next forward pass needs first. Which these are depends on this member's link, not on the plan
-// alone. The comparison systems' orders let nothing overtake in time.
+// alone.
 void Models::CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed) {
-  const sync::Strategy& strategy = member_.options.strategy;
-  if (strategy.order != messaging::Order::kNextForward || strategy.flow_is_fixed) return;
-  if (formation_.link().bytes_per_second <= 0 || connections() == 0) return;
-  const messaging::Flow usual = messaging::FlowFor(SpeedOf(formation_.link()), connections());
-  const messaging::Flow urgent = messaging::UrgentFlowFor(SpeedOf(formation_.link()), connections());
+  const messaging::LinkSpeed link = SpeedOf(formation_.link());
   // A contribution waits for what its sender has committed, and its result for what the owner has.
-  const double waits = 2 * messaging::DrainSeconds(usual, SpeedOf(formation_.link()), connections());
-  model.scheduler->WatchLast(
-      plan::LastOfBackward(agreed.layers, agreed.plan, waits), [this, &model, usual, urgent](bool ends) {
-        model.backward_ends = ends;
-        // The connections are shared by all models.
-        const bool any = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
-        lanes_.SetFlow(any ? urgent : usual);
-      });
+  const double waits = 2 * messaging::DrainSeconds(messaging::FlowFor(link, connections()), link, connections());
+  model.scheduler->WatchLast(plan::LastOfBackward(agreed.layers, agreed.plan, waits), [this, &model](bool ends) {
+    model.backward_ends = ends;
+    SetFlow();
+  });
 }
 
 void Models::FollowPlan(ModelId model, const plan::Plan& plan) {

@@ -69,6 +69,7 @@ class Models {
     std::optional<plan::Plan> final_plan;
     bool set_up = false;  // every lane has its layers
     bool backward_ends = false;  // little is to be committed for its sake
+    double rate = 0;             // bytes a second to which its transfers are held; 0: as many as go
     PlanTaker committed;
     std::vector<PlanTaker> awaiting_plan;
   };
@@ -79,6 +80,8 @@ class Models {
   void FinishSetUp(Model& model, const wire::Agreed& agreed, std::uint64_t declared_bytes);
   bool CheckMemory(std::uint64_t needed);
   std::size_t connections() const;
+  bool flow_follows_plans() const;
+  void SetFlow();
   void CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed);
   void FollowPlan(ModelId model, const plan::Plan& plan);
   void AnswerDeclared(ModelId model);

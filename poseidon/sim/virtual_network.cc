@@ -47,6 +47,9 @@ struct VirtualNetwork::Wire {
     bool queued = false;     // waits for its turn at the port
     bool closed = false;     // by the owner, or by its death
     bool end_sent = false;   // the end of the stream has left, after the last byte
+    // It sends at most so many bytes a second, evenly; 0: as many as go. No segment leaves before `paced_until`.
+    double pace = 0;
+    TimePoint paced_until;
     TimePoint last_arrival;  // of what it sent: nothing later arrives before
 
     // The bytes that this side receives.
@@ -67,6 +70,7 @@ class VirtualNetwork::End final : public MemoryStream {
   void Attach();
   void Answer() { Advance(); }
   void LimitUndelivered(std::size_t bytes) override;
+  void Pace(double bytes_per_second) override;
 
  private:
   std::size_t Take(MutableBytes into) override;
@@ -190,6 +194,11 @@ class VirtualNetwork::Fabric {
     // The writer may wait for room that a larger buffer now has.
     Wake(wire, side);
   }
+  void Pace(const std::shared_ptr<Wire>& wire, std::size_t side, double bytes_per_second) {
+    wire->sides[side].pace = bytes_per_second;
+    wire->sides[side].paced_until = {};
+    Offer(wire, side);
+  }
   bool IsHollow(ConstBytes bytes) const {
     const std::less_equal<const std::byte*> before;
     return !options_.hollow.empty() && before(options_.hollow.data(), bytes.data()) &&
@@ -260,7 +269,7 @@ class VirtualNetwork::Fabric {
     std::size_t side = 0;
   };
   // How long bytes take at a rate, in whole nanoseconds: what one took too long, the next takes less.
-  struct Pace {
+  struct RateClock {
     double ahead = 0;  // nanoseconds, below 1
     Duration TimeOf(std::size_t bytes, double rate) {
       if (rate <= 0) return Duration::zero();
@@ -274,14 +283,14 @@ class VirtualNetwork::Fabric {
   struct Port {
     std::deque<Turn> turns;
     bool busy = false;
-    Pace pace;
+    RateClock pace;
   };
   struct Host {
     HostOptions options;
     Port out;
     Port loopback;
     TimePoint in_free_at;  // when the receiving port has passed all that has arrived so far
-    Pace in_pace;
+    RateClock in_pace;
     bool vanished = false;
     HostTraffic traffic;
     HostWork work;
@@ -332,6 +341,7 @@ class VirtualNetwork::Fabric {
     const Wire::Side& sender = wire.sides[side];
     if (wire.reset || sender.end_sent) return false;
     if (sender.tx.empty()) return sender.closed;
+    if (kernel_->now() < sender.paced_until) return false;
     return sender.unread < options_.receive_buffer_bytes;
   }
 
@@ -355,6 +365,7 @@ class VirtualNetwork::Fabric {
     sender.unacknowledged += size;
     sender.unread += size;
     if (!local) At(host).traffic.out += size;
+    if (sender.pace > 0) Hold(turn, size);
     port.busy = true;
     kernel_->PostAfter(
         port.pace.TimeOf(size, local ? 0 : At(host).options.rate_out),
@@ -365,6 +376,14 @@ class VirtualNetwork::Fabric {
           Offer(turn.wire, turn.side);
           Pump(host, local);
         });
+  }
+
+  // The next segment of a paced side leaves when this one has taken its time.
+  void Hold(const Turn& turn, std::size_t bytes) {
+    Wire::Side& sender = turn.wire->sides[turn.side];
+    const auto time = Duration(static_cast<std::int64_t>(std::ceil(static_cast<double>(bytes) * 1e9 / sender.pace)));
+    sender.paced_until = std::max(sender.paced_until, kernel_->now()) + time;
+    kernel_->PostAfter(sender.paced_until - kernel_->now(), [this, turn] { Offer(turn.wire, turn.side); });
   }
 
   // A segment has left the port; it passes the receiving port once it has arrived there.
@@ -594,6 +613,8 @@ std::size_t VirtualNetwork::End::Put(ConstBytes from) {
 void VirtualNetwork::End::LimitUndelivered(std::size_t bytes) {
   fabric_.LimitUndelivered(wire_, side_, bytes);
 }
+
+void VirtualNetwork::End::Pace(double bytes_per_second) { fabric_.Pace(wire_, side_, bytes_per_second); }
 
 void VirtualNetwork::End::Took(std::size_t bytes) { fabric_.Consumed(wire_, side_, bytes); }
 void VirtualNetwork::End::HasPut(std::size_t) { fabric_.Written(wire_, side_); }

@@ -174,6 +174,26 @@ TEST_F(VirtualNetworkTest, AConnectionMayLimitWhatItHoldsUndelivered) {
   EXPECT_EQ(Elapsed(seen, begin), milliseconds(9 * 20 + 10) + microseconds(200));
 }
 
+TEST_F(VirtualNetworkTest, APacedConnectionSendsEvenlyUntilItIsFree) {
+  Build(2, {.latency = milliseconds(10), .segment_bytes = 20'000}, 1e9);
+  Connection* const connection = Join(0, 1);
+  Seen seen;
+  ReadAll(1, nodes_[1].accepted[0].get(), seen);
+  nodes_[0].executor->Post([connection] { connection->Pace(1e6); });
+  simulation_.Run();
+  TimePoint begin = simulation_.now();
+  Write(0, connection, 200'000);
+  simulation_.Run();
+  // Ten segments, one every 20 ms, and the last one's 20 us of port time.
+  EXPECT_EQ(Elapsed(seen, begin), milliseconds(9 * 20 + 10) + microseconds(20));
+  nodes_[0].executor->Post([connection] { connection->Pace(0); });
+  simulation_.Run();
+  begin = simulation_.now();
+  Write(0, connection, 200'000);
+  simulation_.Run();
+  EXPECT_EQ(Elapsed(seen, begin), milliseconds(10) + microseconds(200));
+}
+
 TEST_F(VirtualNetworkTest, HollowMemoryTakesTimeButIsNotCopied) {
   const ByteBuffer hollow(100'000, std::byte{1});
   Build(2, {.latency = milliseconds(3), .segment_bytes = 10'000, .hollow = hollow}, 1e6, 0);

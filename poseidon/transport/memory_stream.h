@@ -65,6 +65,7 @@ class MemoryStream : public std::enable_shared_from_this<MemoryStream> {
 
   // See Connection. Nothing here: what has been put is with the peer at once.
   virtual void LimitUndelivered(std::size_t /*bytes*/) {}
+  virtual void Pace(double /*bytes_per_second*/) {}
 
   const ConnectionCounters& counters() const { return counters_; }
 
@@ -175,6 +176,7 @@ class MemoryConnection final : public Connection {
   }
   void Close(Status reason) override { end_->Close(reason); }
   void LimitUndelivered(std::size_t bytes) override { end_->LimitUndelivered(bytes); }
+  void Pace(double bytes_per_second) override { end_->Pace(bytes_per_second); }
   const std::string& peer_name() const override { return peer_name_; }
   ConnectionCounters counters() const override { return end_->counters(); }
 

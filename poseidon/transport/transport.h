@@ -72,9 +72,13 @@ class Connection {
   // yet, because nothing can overtake those bytes. Without effect where there is no such buffer.
   virtual void LimitUndelivered(std::size_t bytes) = 0;
 
+  // How many bytes this connection sends per second, at most, from now on, evenly rather than in bursts; 0: as many as go. The
+  // system does this with the bytes that it holds. Without effect where there is no such system.
+  virtual void Pace(double /*bytes_per_second*/) {}
+
   // What this connection is to send per second, at most, from the moment on at which its bytes are seen to be lost on the way, until it is
-  // closed: its share of the link, so that its bursts do not overflow a shallow queue. Called again and again, now and then: each
-  // call looks. Without effect where nothing is lost.
+  // closed: its share of the link, so that its bursts do not overflow a shallow queue. The lower of this and Pace holds. Called again and
+  // again, now and then: each call looks. Without effect where nothing is lost.
   virtual void PaceIfLossy(double /*bytes_per_second*/) {}
 
   // The peer in log lines: "10.0.0.2:4711".

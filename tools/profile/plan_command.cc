@@ -143,6 +143,8 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
                      Line("key-value only, overlapped with backward only", point.dense_wfbp_seconds, point.dense_wfbp_speedup()) +
                      Line("computing alone, rebuilding included", plan.compute_seconds, speedup(plan.compute_seconds)) + "\n" +
                      Sentence(PlanSummary(plan), width) + Sentence(WhatBounds(plan, layers), width);
+  const std::string spread = HowSpread(plan, layers);
+  if (!spread.empty()) text += Sentence(spread, width);
   const std::string compressed = WhenFactorsAreCompressed(plan, plan::ZeroCompression::kAuto);
   if (!compressed.empty()) text += Sentence(compressed, width);
   if (!plan.cluster.host_of_rank.empty() && setting.copy_rate == 0) {

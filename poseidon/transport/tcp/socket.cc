@@ -223,7 +223,9 @@ SegmentCounts CountsOf(int fd) {
 
 // TCP itself paces a socket that has such a rate (Linux 4.13), whatever queues its interface has.
 void SetPace(int fd, double bytes_per_second) {
-  SetOption(fd, SOL_SOCKET, SO_MAX_PACING_RATE, static_cast<int>(std::clamp(bytes_per_second, 1e5, 2e9)));
+  // All bits are no limit (tcp(7), SO_MAX_PACING_RATE).
+  const int rate = bytes_per_second > 0 ? static_cast<int>(std::clamp(bytes_per_second, 1e5, 2e9)) : -1;
+  SetOption(fd, SOL_SOCKET, SO_MAX_PACING_RATE, rate);
 }
 
 bool EverythingArrived(int fd) {

@@ -83,7 +83,7 @@ struct SegmentCounts {
   std::uint32_t sent_again = 0;
 };
 SegmentCounts CountsOf(int fd);
-// From now on the system spreads what it sends over time, at most at this rate.
+// From now on the system spreads what it sends over time, at most at this rate; 0: at none.
 void SetPace(int fd, double bytes_per_second);
 
 // After the end was sent (shutdown): whether the peer's system has it and everything before it.

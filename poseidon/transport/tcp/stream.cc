@@ -30,6 +30,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Write(std::span<const ConstBytes> from, Completion done);
   void Close(const Status& reason);
   void LimitUndelivered(std::size_t bytes);
+  void Pace(double bytes_per_second);
   void PaceIfLossy(double bytes_per_second);
 
   const std::string& peer() const { return link_.peer; }
@@ -53,6 +54,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     pump = Pump::kScheduled;
     executor_.Post([self = shared_from_this(), run] { (self.get()->*run)(); });
   }
+  void ApplyPace();
   void PumpRead();
   void PumpWrite();
   void PumpDiscard();
@@ -77,7 +79,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   TimerId linger_ = 0;
   ConnectionCounters counters_;
   LossWatch losses_;
-  bool paced_ = false;
+  double pace_ = 0;        // bytes a second; 0: none
+  double lossy_pace_ = 0;  // the same, of a connection that loses segments
 };
 
 void Stream::Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done) {
@@ -214,11 +217,23 @@ void Stream::LimitUndelivered(std::size_t bytes) {
   SetSendBuffer(link_.socket->fd(), static_cast<int>(std::min<std::size_t>(bytes, 1u << 30)));
 }
 
+void Stream::Pace(double bytes_per_second) {
+  pace_ = bytes_per_second;
+  ApplyPace();
+}
+
 void Stream::PaceIfLossy(double bytes_per_second) {
-  if (paced_ || closed_ || !link_.socket || !losses_.Due(counters_.bytes_written)) return;
+  if (lossy_pace_ > 0 || closed_ || !link_.socket || !losses_.Due(counters_.bytes_written)) return;
   const SegmentCounts segments = CountsOf(link_.socket->fd());
-  paced_ = losses_.Look(counters_.bytes_written, segments.bytes, segments.sent_again);
-  if (paced_) SetPace(link_.socket->fd(), bytes_per_second);
+  if (!losses_.Look(counters_.bytes_written, segments.bytes, segments.sent_again)) return;
+  lossy_pace_ = bytes_per_second;
+  ApplyPace();
+}
+
+void Stream::ApplyPace() {
+  if (closed_ || !link_.socket) return;
+  const bool both = pace_ > 0 && lossy_pace_ > 0;
+  SetPace(link_.socket->fd(), both ? std::min(pace_, lossy_pace_) : std::max(pace_, lossy_pace_));
 }
 
 ConnectionCounters Stream::counters() const {
@@ -251,6 +266,10 @@ class TcpConnection final : public Connection {
   void LimitUndelivered(std::size_t bytes) override {
     POSEIDON_ASSERT_ON(executor_);
     stream_->LimitUndelivered(bytes);
+  }
+  void Pace(double bytes_per_second) override {
+    POSEIDON_ASSERT_ON(executor_);
+    stream_->Pace(bytes_per_second);
   }
   void PaceIfLossy(double bytes_per_second) override {
     POSEIDON_ASSERT_ON(executor_);

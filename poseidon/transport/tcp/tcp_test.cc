@@ -24,6 +24,7 @@
 
 #include "poseidon/transport/tcp/descriptor.h"
 #include "poseidon/transport/tcp/hello.h"
+#include "poseidon/transport/tcp/socket.h"
 #include "poseidon/transport/tcp/test_peers.h"
 
 namespace poseidon::transport::tcp {
@@ -408,6 +409,20 @@ TEST_P(Tcp, SpeaksOverIpv6) {
   ASSERT_TRUE(near.Write(AsBytes("x")).ok());
   EXPECT_TRUE(far.Read({&room, 1}).status.ok());
   On(server.executor(), [&] { listener->reset(); });
+}
+
+TEST(Socket, HasAPaceAndIsFreeOfItAgain) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM, 0));
+  const auto pace = [&] {
+    std::uint32_t rate = 0;
+    socklen_t size = sizeof rate;
+    EXPECT_EQ(::getsockopt(socket.get(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &size), 0);
+    return rate;
+  };
+  SetPace(socket.get(), 5e6);
+  EXPECT_EQ(pace(), 5'000'000u);
+  SetPace(socket.get(), 0);
+  EXPECT_EQ(pace(), ~0u) << "no limit";
 }
 
 TEST_P(Tcp, WaitsForAListenerThatIsNotThereYet) {
