@@ -50,7 +50,7 @@ constexpr std::uint64_t kSteps = 100;
 std::vector<plan::LayerSpec> SmallLayers() {
   std::vector<plan::LayerSpec> layers;
   for (int i = 0; i < 8; ++i) {
-    layers.push_back(Dense("sliced " + std::to_string(i), 1024));
+    layers.push_back(Dense("sliced " + std::to_string(i), 2048));
     layers.push_back(Dense("whole " + std::to_string(i), 250));
   }
   return InForwardOrder(std::move(layers));
