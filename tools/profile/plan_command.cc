@@ -21,6 +21,7 @@
 #include "tools/console/shared_flags.h"
 #include "tools/console/values.h"
 #include "tools/console/width.h"
+#include "tools/profile/budget.h"
 #include "tools/profile/published.h"
 #include "tools/profile/quantities.h"
 #include "tools/profile/sweep.h"
@@ -45,6 +46,9 @@ struct Flags {
   std::string policy = "time";
   std::vector<std::string> schemes;
   bool sweep = false;
+  bool budget = false;
+  double images = 0;
+  double epochs = 0;
   bool wide = false;
   std::string json;
   Setting setting;
@@ -183,6 +187,8 @@ void RunPlan(Flags& flags, const Measure& measure) {
   if (!one && (!flags.sweep || flags.workers > 0 || !flags.rate.empty())) {
     FailUsage("a plan needs --workers N and --rate R (10Gbit), or --sweep alone");
   }
+  if (flags.budget && !one) FailUsage("--budget needs --workers N and --rate R");
+  if (flags.budget != (flags.images > 0) || flags.budget != (flags.epochs > 0)) FailUsage("--budget, --images N and --epochs N go together");
   const double rate = one ? ValueOrFail(ParseRate(flags.rate)) : 0;
   MeasureOptions options = flags.measure;
   options.model = flags.target;
@@ -207,6 +213,12 @@ void RunPlan(Flags& flags, const Measure& measure) {
         Predict(profile, flags.setting, static_cast<std::uint32_t>(flags.workers), rate));
     text += PointText(point, profile, flags.setting, width);
     document["prediction"] = PredictionJson(point, profile);
+    if (flags.budget) {
+      const std::vector<Cost> costs = CostsOf(point, profile, flags.setting, flags.images, flags.epochs);
+      text += "\n" + BudgetText(costs, profile, flags.images, flags.epochs, width) +
+              Sentence(WhatWouldHelp(point.plan, LayersOf(profile)), width);
+      document["budget"] = BudgetJson(costs, flags.images, flags.epochs);
+    }
   }
   if (flags.sweep) {
     const Sweep sweep = ValueOrFail(RunSweep(profile, flags.setting));
@@ -244,7 +256,8 @@ void AddMeasureFlags(CLI::App& command, MeasureOptions& options) {
 void AddPlan(CLI::App& app, Measure measure) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("plan", "Predict a model's step on a cluster, layer by layer");
-  c->footer("  poseidon plan alexnet --workers 8 --rate 10Gbit\n  poseidon plan net.prototxt --workers 4 --rate 1Gbit --sweep");
+  c->footer("  poseidon plan alexnet --workers 8 --rate 10Gbit\n  poseidon plan net.prototxt --workers 4 --rate 1Gbit --sweep\n"
+            "  poseidon plan vgg19 --workers 8 --rate 10Gbit --budget --images 1281167 --epochs 74");
   c->add_option("target", flags->target,
                 "A model with a published profile, by its name; a profile, *.json, or - for standard input; or a net of Caffe's, "
                 "which is measured here")
@@ -274,6 +287,10 @@ void AddPlan(CLI::App& app, Measure measure) {
       ->type_name("SHARE")
       ->check(Number(0.01, 1.0));
   c->add_flag("--sweep", flags->sweep, "Also 2 to 64 workers at 1 to 100 Gbit/s");
+  c->option_defaults()->group("Budget");
+  c->add_flag("--budget", flags->budget, "Also the days, machine-hours and bytes of a whole training");
+  c->add_option("--images", flags->images, "Images of the data set")->type_name("N")->check(Number(1, 1e15))->default_str("");
+  c->add_option("--epochs", flags->epochs, "Passes over the data set")->type_name("N")->check(Number(1e-6, 1e9))->default_str("");
   c->option_defaults()->group("Plan");
   c->add_option("--policy", flags->policy, "What the plan makes least: the time of a step, or its bytes")
       ->check(OneOf({"time", "bytes"}));

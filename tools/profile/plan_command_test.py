@@ -54,6 +54,30 @@ class PlanCommand(unittest.TestCase):
                     self.assertLessEqual(got["speedup"], workers)
                     self.assertIn(got["what_bounds"], " ".join(done.stdout.split()))
 
+    def test_a_budget_is_a_whole_training(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "plan.json")
+            words = ("vgg19", "--workers", "32", "--rate", "10Gbit")
+            done = plan(*words, "--budget", "--images", "1281167", "--epochs", "74", "--json", str(out))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            got = json.loads(out.read_text())
+            ways = got["budget"]["ways"]
+            step, batch = got["prediction"]["step_seconds"], profile("vgg19")["batch"]
+            steps = -(-1281167 * 74 // (32 * batch))
+            self.assertEqual(ways["plan"]["steps"], steps)
+            self.assertAlmostEqual(ways["plan"]["days"] / (steps * step / 86400), 1, delta=1e-9)
+            days = [ways[name]["days"] for name in ("plan", "backward_only", "key_value_only", "whole_layers", "one_worker")]
+            self.assertEqual(days, sorted(days))
+            self.assertIn("budget of 74 epochs of 1281167 images", done.stdout)
+            self.assertTrue(done.stdout.endswith("computing bounds the step: a faster network would gain less than 2 %\n"), done.stdout)
+            for wrong, what in (((*words, "--budget", "--images", "5"), "--budget, --images N and --epochs N go together"),
+                                ((*words, "--epochs", "5"), "--budget, --images N and --epochs N go together"),
+                                (("vgg19", "--sweep", "--budget", "--images", "5", "--epochs", "1"), "--budget needs --workers N"),
+                                ((*words, "--budget", "--images", "0", "--epochs", "1"), "--images")):
+                done = plan(*wrong)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(what, done.stderr)
+
     def test_combining_on_a_host_costs_its_copies(self):
         document = text_of(profile("vgg19-22k"))
 
