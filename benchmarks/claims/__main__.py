@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds a figure of ours for each published claim, and writes docs/claims.md.
+
+  python3 -m benchmarks.claims                  # all rows, about half an hour
+  python3 -m benchmarks.claims --only balance,alexnet-8
+  python3 -m benchmarks.claims --render         # finds nothing, writes the page from what was found
+  python3 -m benchmarks.claims --list           # the rows, and how long each takes
+
+Needs build/release/bin/poseidon and poseidon_simulate. What was found is kept in docs/performance/claims.json.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+from benchmarks.performance import machine
+from benchmarks.performance.record import rounded
+from benchmarks.performance.standalone import Failed
+
+from . import page
+from .rows import ROWS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOUND = ROOT / "docs/performance/claims.json"
+PAGE = ROOT / "docs/claims.md"
+
+
+def parse(arguments):
+    names = [row.name for row in ROWS]
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.claims", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=names, help="rows, by their names")
+    parser.add_argument("--render", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args(arguments)
+    for name in options.only:
+        if name not in names:
+            parser.error(f"there is no row {name}, expected some of {', '.join(names)}")
+    return options
+
+
+def find(names, results):
+    """Finds these rows and keeps each as it comes; the exit status."""
+    failed = 0
+    commit = machine.git("rev-parse", "--short=8", "HEAD")
+    for row in ROWS:
+        if row.name not in names or row.find is None:
+            continue
+        try:
+            found = row.find()
+        except Failed as failure:
+            print(f"claims: {row.name}: {failure}", file=sys.stderr)
+            failed = 1
+            continue
+        results[row.name] = rounded({"date": machine.today(), "commit": commit} | found)
+        print(f"{row.name}: {found['figure']}", flush=True)
+        FOUND.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    return failed
+
+
+def main(arguments):
+    options = parse(arguments)
+    if options.list:
+        for row in ROWS:
+            print(f"{row.name:20} {row.kind:24} {row.minutes:4g} min  {row.claim}")
+        return 0
+    results = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+    status = 0 if options.render else find(options.only, results)
+    PAGE.write_text(page.text_of(results))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

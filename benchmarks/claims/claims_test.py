@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of claims says what was found, and nothing else.
+
+  python3 -m unittest benchmarks.claims.claims_test
+"""
+import contextlib
+import io
+import json
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+from benchmarks.claims import __main__ as program
+from benchmarks.claims import page, rows
+from benchmarks.performance.standalone import Failed
+
+
+class Rows(unittest.TestCase):
+    def test_each_is_found_or_says_why_not(self):
+        self.assertEqual(len({row.name for row in rows.ROWS}), len(rows.ROWS))
+        for row in rows.ROWS:
+            with self.subTest(row.name):
+                self.assertIn(row.kind, rows.KINDS)
+                self.assertEqual(row.find is None, row.kind == rows.NOT_SHOWN)
+                self.assertEqual(bool(row.instead), row.find is None)
+                self.assertTrue(row.claim and row.source and row.published and row.differs)
+
+
+class Page(unittest.TestCase):
+    def test_it_is_the_one_of_what_was_found(self):
+        found = json.loads(program.FOUND.read_text())
+        self.assertEqual(program.PAGE.read_text(), page.text_of(found), "python3 -m benchmarks.claims --render writes it")
+        self.assertLessEqual(set(found), {row.name for row in rows.ROWS})
+
+    def test_a_row_without_a_figure_says_how_to_find_it(self):
+        text = page.text_of({})
+        for row in rows.ROWS:
+            self.assertIn(f"--only {row.name}" if row.find else f"not shown: {row.instead}", text)
+
+
+class Program(unittest.TestCase):
+    def run_with(self, find, *arguments):
+        row = rows.Row("one", "a claim", "a source", "9x", rows.SIMULATED, "-", find)
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            found, written = pathlib.Path(folder, "found.json"), pathlib.Path(folder, "page.md")
+            for module in (program, page):
+                stack.enter_context(mock.patch.object(module, "ROWS", (row,)))
+            stack.enter_context(mock.patch.object(program, "FOUND", found))
+            stack.enter_context(mock.patch.object(program, "PAGE", written))
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            errors = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            status = program.main(list(arguments))
+            return status, json.loads(found.read_text()) if found.exists() else None, written.read_text(), errors.getvalue()
+
+    def test_what_is_found_is_kept_and_written(self):
+        status, found, text, _ = self.run_with(lambda: {"figure": "8x", "numbers": {"speedup": 8}, "command": "do this"})
+        self.assertEqual((status, found["one"]["numbers"]), (0, {"speedup": 8}))
+        self.assertIn("**8x** (" + found["one"]["date"], text)
+        self.assertIn("by hand: `do this`", text)
+
+    def test_what_fails_is_said(self):
+        def find():
+            raise Failed("there is no network")
+        status, found, text, errors = self.run_with(find)
+        self.assertEqual((status, found), (1, None))
+        self.assertIn("claims: one: there is no network", errors)
+        self.assertIn("not found yet", text)
+
+    def test_a_row_that_is_not_there_is_refused(self):
+        with self.assertRaises(SystemExit) as refused:
+            self.run_with(None, "--only", "two")
+        self.assertEqual(refused.exception.code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

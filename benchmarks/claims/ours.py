@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a figure of ours is found: simulated at full size, calculated, or read from what other benchmarks recorded.
+
+Each function returns {"figure": words for the table, "numbers": {...}, "command": how to find it by hand}. Raises Failed.
+"""
+import functools
+import json
+import pathlib
+import subprocess
+import tempfile
+
+from benchmarks.performance import record
+from benchmarks.performance.standalone import Failed
+from benchmarks.simulate.curves import profile_of
+from benchmarks.simulate.program import SIMULATE, play
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+POSEIDON = SIMULATE.parent / "poseidon"
+RECORDED = ROOT / "docs/performance/recorded.json"
+LATENCY = "50us"
+
+
+@functools.cache
+def simulated(profile, workers, rate, scale, *options):
+    """A job of so many workers on virtual time; sizes and rate divided by `scale`."""
+    return play(profile_of(profile), workers, rate, "--latency", LATENCY, "--scale", scale, "--steps", 2, *options,
+                what=f"{profile}, {workers} workers")
+
+
+def simulate_command(profile, workers, rate, scale, *options):
+    return (f"python3 -m benchmarks.profiles {profile} | build/release/bin/poseidon_simulate --profile - --workers {workers} --rate {rate} "
+            + " ".join(["--latency", LATENCY, "--scale", f"{scale}", "--steps", "2", *options]))
+
+
+@functools.cache
+def planned(profile, workers, rate, images=1_281_167, epochs=1.0):
+    """`poseidon plan --budget`, as a JSON object."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "plan.json")
+        done = subprocess.run([POSEIDON, "plan", *plan_words(profile, workers, rate, images, epochs), "--json", out], capture_output=True,
+                              text=True, check=False)
+        if done.returncode:
+            raise Failed(f"poseidon plan {profile}: {done.stderr.strip()}")
+        return json.loads(out.read_text())
+
+
+def plan_words(profile, workers, rate, images, epochs):
+    return [profile, "--workers", f"{workers}", "--rate", rate, "--latency", LATENCY, "--budget", "--images", f"{images}",
+            "--epochs", f"{epochs:g}"]
+
+
+def plan_command(profile, workers, rate, images, epochs):
+    return "poseidon plan " + " ".join(plan_words(profile, workers, rate, images, epochs))
+
+
+def speedup(profile, workers, rate, scale=10):
+    found = simulated(profile, workers, rate, scale)
+    return {"figure": f"{found['speedup']:.1f}x (bound {found['speedup'] * found['ratio']:.1f}x)",
+            "numbers": {"speedup": found["speedup"], "step_seconds": found["median_seconds"], "t_star": found["t_star"]},
+            "command": simulate_command(profile, workers, rate, scale)}
+
+
+def three_systems(profile, workers, rate, scale=10):
+    """Factors and overlap, overlap in the backward pass only, and a parameter server that overlaps nothing."""
+    ours = simulated(profile, workers, rate, scale)
+    only = ("--scheme", "kv", "--mode", "wfbp")
+    backward = simulated(profile, workers, rate, scale, *only)
+    server = planned(profile, workers, rate)["budget"]["ways"]["whole_layers"]
+    return {"figure": f"{ours['speedup']:.1f}x / {backward['speedup']:.1f}x / {server['speedup']:.1f}x (the last one calculated)",
+            "numbers": {"poseidon": ours["speedup"], "backward_only": backward["speedup"], "server": server["speedup"]},
+            "command": simulate_command(profile, workers, rate, scale) + "; the same with " + " ".join(only) + "; " +
+            plan_command(profile, workers, rate, 1_281_167, 1)}
+
+
+def sweep(profile, workers, rates, scale=10):
+    """Speed-up by rate, with overlap in both passes, and in the backward pass only."""
+    ours = [simulated(profile, workers, rate, scale)["speedup"] for rate in rates]
+    only = [simulated(profile, workers, rate, scale, "--scheme", "kv", "--mode", "wfbp")["speedup"] for rate in rates]
+    pairs = ", ".join(f"{rate.removesuffix('bit')}: {a:.1f}x ({b:.1f}x)" for rate, a, b in zip(rates, ours, only))
+    return {"figure": f"{pairs}; in brackets key-value only with overlap in the backward pass only",
+            "numbers": {rate: a for rate, a in zip(rates, ours)}, "command": simulate_command(profile, workers, rates[0], scale)}
+
+
+def burstiness(profile, workers, rate, scale=10):
+    found = simulated(profile, workers, rate, scale)
+    return {"figure": f"busiest link over the mean {found['max_to_mean_bytes']:.3f}; busiest 10 ms over the mean {found['peak_to_mean']:.2f}",
+            "numbers": {key: found[key] for key in ("max_to_mean_bytes", "peak_to_mean")},
+            "command": simulate_command(profile, workers, rate, scale)}
+
+
+def stalls(settings, scale=10):
+    """The share of a step in which the worker does not compute."""
+    shares = {}
+    for profile, workers, rate in settings:
+        found = simulated(profile, workers, rate, scale)
+        shares[f"{profile}, {workers} workers"] = 1 - found["single_worker_seconds"] / found["median_seconds"]
+    return {"figure": "; ".join(f"{name} {max(0.0, share) * 100:.1f} %" for name, share in shares.items()), "numbers": shares,
+            "command": simulate_command(*settings[0], scale)}
+
+
+def budget(profile, workers, rate, images, epochs):
+    found = planned(profile, workers, rate, images, epochs)["budget"]["ways"]
+    ours, alone, server = found["plan"], found["one_worker"], found["whole_layers"]
+    return {"figure": f"{ours['days']:.2f} days on {workers} machines; {alone['days']:.1f} on one; {server['days']:.2f} with a parameter server "
+                      "of whole layers",
+            "numbers": {"days": ours["days"], "days_alone": alone["days"], "machine_hours": ours["machine_hours"]},
+            "command": plan_command(profile, workers, rate, images, epochs)}
+
+
+def emulated(cell, *others):
+    """What `benchmarks.performance` recorded of a setting: Poseidon, and other systems by their names there."""
+    kept = record.read(RECORDED).get(cell)
+    if kept is None or "poseidon" not in kept["systems"]:
+        raise Failed(f"{RECORDED.relative_to(ROOT)} has no setting {cell}")
+    workers = kept["cell"]["workers"]
+    alone = kept["systems"]["poseidon"]["first"]["single_worker_seconds"]
+    speedups = {name: workers * alone / kept["systems"][name]["seconds"] for name in ("poseidon", *others)}
+    beside = ", ".join(f"{name} {speedups[name]:.2f}x" for name in others)
+    return {"figure": f"{speedups['poseidon']:.2f}x" + (f"; {beside}" if others else ""), "numbers": speedups,
+            "command": f"python3 -m benchmarks.performance --only {cell}", "date": kept["date"],
+            "commit": kept["versions"]["poseidon"]}
+

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/claims.md, from what was found."""
+from benchmarks.tables import bullets, table
+
+from .rows import KINDS, NOT_SHOWN, ROWS
+
+HEAD = """# The published claims, and ours
+
+What the documents of 2015 to 2017 claim, a row each, beside what this project shows. `python3 -m benchmarks.claims` finds every figure of ours
+and writes this page; `--only ROW` finds one. Nothing of ours in it was typed by hand.
+
+Five ways to show it:
+
+"""
+WAYS = {"computed for real": "real training, on this machine",
+        "emulated network": "real sockets in network namespaces, computing is slept ([assumptions](performance.md#assumptions))",
+        "simulated": "the product's own nodes on virtual time: the protocol is run, the network and computing are clocks; sizes and rate "
+                     "divided by one number, 10 mostly",
+        "calculated": "`poseidon plan`, by the cost model alone",
+        NOT_SHOWN: "said so, with what is there instead"}
+
+
+def summary(results):
+    """A table of all rows: the claim, what was published, and ours."""
+    lines = []
+    for row in ROWS:
+        found = results.get(row.name)
+        lines.append([f"[{row.name}](#{row.name})", row.claim, row.published, found["figure"] if found else NOT_SHOWN if row.find is None else "-"])
+    return table(["row", "claim", "published", "ours"], lines)
+
+
+def row_text(row, found):
+    if row.find is None:
+        ours, where = f"not shown: {row.instead}", ""
+    elif found is None:
+        ours, where = f"not found yet, `python3 -m benchmarks.claims --only {row.name}` does", ""
+    else:
+        ours, where = f"**{found['figure']}**", f" ({found['date']}, {found['commit'] or 'an unknown commit'})"
+    lines = [f"claimed: {row.published} ({row.source})", f"ours, {row.kind}: {ours}{where}"]
+    if row.differs != "-":
+        lines.append(f"what differs: {row.differs}")
+    if found:
+        lines.append(f"by hand: `{found['command']}`")
+    return f"## {row.name}\n\n{row.claim}.\n\n{bullets(lines)}\n"
+
+
+def text_of(results):
+    """The page. `results`: what was found, by the row's name."""
+    ways = bullets(f"{kind}: {WAYS[kind]}; {sum(row.kind == kind for row in ROWS)} rows" for kind in KINDS)
+    return HEAD + ways + "\n\n" + summary(results) + "\n\n" + "\n".join(row_text(row, results.get(row.name)) for row in ROWS)
