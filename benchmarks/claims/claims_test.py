@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 from benchmarks.claims import __main__ as program
-from benchmarks.claims import page, rows
+from benchmarks.claims import ours, page, rows
 from benchmarks.performance.standalone import Failed
 
 
@@ -37,6 +37,23 @@ class Page(unittest.TestCase):
         text = page.text_of({})
         for row in rows.ROWS:
             self.assertIn(f"--only {row.name}" if row.find else f"not shown: {row.instead}", text)
+
+
+class Ours(unittest.TestCase):
+    def test_what_tensorflow_measured_is_read(self):
+        for setting in (("inception-v3", "40Gbit"), ("vgg19-22k", "40Gbit"), ("vgg19-22k", "10Gbit")):
+            lines = ours.stock_tensorflow()[setting]
+            self.assertLessEqual({"whole", "poseidon"}, set(lines))
+            for line in lines.values():
+                self.assertEqual(list(line), [2, 4, 8])
+        with self.assertRaisesRegex(Failed, "has nothing of vgg16 at 1Gbit"):
+            ours.beside_stock_tensorflow((("vgg16", "1Gbit"),))
+
+    def test_what_was_recorded_is_read(self):
+        found = ours.emulated("alexnet-p8-10G", "ddp-4")
+        self.assertGreater(found["numbers"]["poseidon"], found["numbers"]["ddp-4"])
+        with self.assertRaisesRegex(Failed, "has no setting alexnet-p9-10G"):
+            ours.emulated("alexnet-p9-10G")
 
 
 class Program(unittest.TestCase):

@@ -6,6 +6,7 @@ Each function returns {"figure": words for the table, "numbers": {...}, "command
 import functools
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -17,6 +18,7 @@ from benchmarks.simulate.program import SIMULATE, play
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 POSEIDON = SIMULATE.parent / "poseidon"
 RECORDED = ROOT / "docs/performance/recorded.json"
+TENSORFLOW = ROOT / "docs/performance/tensorflow.md"  # written by benchmarks.tensorflow
 LATENCY = "50us"
 
 
@@ -120,3 +122,29 @@ def emulated(cell, *others):
             "command": f"python3 -m benchmarks.performance --only {cell}", "date": kept["date"],
             "commit": kept["versions"]["poseidon"]}
 
+
+@functools.cache
+def stock_tensorflow():
+    """Speed-ups that `benchmarks.tensorflow` measured over real sockets, stock TensorFlow's servers and Poseidon in TensorFlow: by (net, rate),
+    then "whole" or "split" variables or "poseidon", then workers."""
+    found = {}
+    for net, rate, system, speedups, workers in re.findall(
+            r"^- ([\w-]+), (\d+) Gbit/s, (variables whole|variables split|Poseidon): speed-up ([\d. ]+) with ([\d ]+) workers",
+            TENSORFLOW.read_text(), re.M):
+        of_setting = found.setdefault((net.lower(), f"{rate}Gbit"), {})
+        of_setting[system.removeprefix("variables ").lower()] = dict(zip(map(int, workers.split()), map(float, speedups.split())))
+    return found
+
+
+def beside_stock_tensorflow(settings):
+    """Poseidon in TensorFlow beside stock TensorFlow's parameter servers with variables whole, with 2, 4 and 8 workers."""
+    measured = stock_tensorflow()
+    figures, numbers = [], {}
+    for net, rate in settings:
+        if (net, rate) not in measured:
+            raise Failed(f"{TENSORFLOW.relative_to(ROOT)} has nothing of {net} at {rate}")
+        lines = measured[net, rate]
+        words = {name: ", ".join(f"{value:.2f}" for value in lines[name].values()) for name in ("whole", "poseidon")}
+        figures.append(f"{net}, {rate.removesuffix('bit')}: {words['poseidon']}x, stock {words['whole']}x")
+        numbers[f"{net} {rate}"] = {name: {str(count): value for count, value in lines[name].items()} for name in ("whole", "poseidon")}
+    return {"figure": "; ".join(figures), "numbers": numbers, "command": "python3 -m benchmarks.tensorflow --only servers"}

@@ -12,6 +12,11 @@ and writes this page; `--only ROW` finds one. Nothing of ours in it was typed by
 Five ways to show it:
 
 """
+CURVES = """![Throughput over 1 to 32 workers.](performance/claims-curves.svg)
+
+Throughput as the papers plot it, at 10 and 40 Gbit/s. Hollow points are simulated or calculated, filled ones were measured with stock TensorFlow over
+real sockets, crosses are published. `python3 -m benchmarks.claims.curves` draws it.
+"""
 WAYS = {"computed for real": "real training, on this machine",
         "emulated network": "real sockets in network namespaces, computing is slept ([assumptions](performance.md#assumptions))",
         "simulated": "the product's own nodes on virtual time: the protocol is run, the network and computing are clocks; sizes and rate "
@@ -47,4 +52,4 @@ def row_text(row, found):
 def text_of(results):
     """The page. `results`: what was found, by the row's name."""
     ways = bullets(f"{kind}: {WAYS[kind]}; {sum(row.kind == kind for row in ROWS)} rows" for kind in KINDS)
-    return HEAD + ways + "\n\n" + summary(results) + "\n\n" + "\n".join(row_text(row, results.get(row.name)) for row in ROWS)
+    return HEAD + ways + "\n\n" + summary(results) + "\n\n" + CURVES + "\n" + "\n".join(row_text(row, results.get(row.name)) for row in ROWS)
