@@ -6,7 +6,7 @@
   python3 -m benchmarks.claims --render         # finds nothing, writes the page from what was found
   python3 -m benchmarks.claims --list           # the rows, and how long each takes
 
-Needs build/release/bin/poseidon and poseidon_simulate. What was found is kept in docs/performance/claims.json.
+Needs build/release/bin/poseidon and poseidon_simulate. What was found is kept in docs/claims/found.json.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ from . import page
 from .rows import ROWS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOUND = ROOT / "docs/performance/claims.json"
+FOUND = ROOT / "docs/claims/found.json"
 PAGE = ROOT / "docs/claims.md"
 
 

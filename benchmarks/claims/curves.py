@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Throughput over 1 to 32 workers as the papers plot it, at 10 and 40 Gbit/s.
 
-  python3 -m benchmarks.claims.curves            # simulates, some minutes; writes docs/performance/claims-curves.{json,svg}
+  python3 -m benchmarks.claims.curves            # simulates, some minutes; writes docs/claims/curves.{json,svg}
   python3 -m benchmarks.claims.curves --render   # only the plot
 
 Hollow points are simulated or calculated, filled ones were measured over real sockets on an emulated network, crosses are the papers'.
@@ -17,7 +17,7 @@ from benchmarks.performance.standalone import Failed
 
 from . import ours
 
-JSON = ours.ROOT / "docs/performance/claims-curves.json"
+JSON = ours.ROOT / "docs/claims/curves.json"
 SVG = JSON.with_suffix(".svg")
 NETS = {"inception-v3": "Inception-V3", "vgg19": "VGG19", "vgg19-22k": "VGG19-22K", "resnet-152": "ResNet-152"}
 RATES = ("10Gbit", "40Gbit")

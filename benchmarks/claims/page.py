@@ -12,7 +12,7 @@ and writes this page; `--only ROW` finds one. Nothing of ours in it was typed by
 Five ways to show it:
 
 """
-CURVES = """![Throughput over 1 to 32 workers.](performance/claims-curves.svg)
+CURVES = """![Throughput over 1 to 32 workers.](claims/curves.svg)
 
 Throughput as the papers plot it, at 10 and 40 Gbit/s. Hollow points are simulated or calculated, filled ones were measured with stock TensorFlow over
 real sockets, crosses are published. `python3 -m benchmarks.claims.curves` draws it.
