@@ -252,6 +252,17 @@ function(poseidon_pytest name)
     ENVIRONMENT "POSEIDON_TIMEOUT_FACTOR=${POSEIDON_TIMEOUT_FACTOR};${ARG_ENVIRONMENT}")
 endfunction()
 
+# poseidon_unittest(name module)
+# makes a module of Python's unittest one ctest entry.
+function(poseidon_unittest name module)
+  if(NOT POSEIDON_TESTS)
+    return()
+  endif()
+  add_test(NAME ${name} COMMAND "${POSEIDON_PYTHON}" -B -m unittest -q ${module} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  math(EXPR timeout "60 * ${POSEIDON_TIMEOUT_FACTOR}")
+  set_tests_properties(${name} PROPERTIES LABELS "unit;python" TIMEOUT ${timeout})
+endfunction()
+
 # poseidon_fuzz(name SOURCES ... DEPS ... LINK ... CORPUS folder)
 # makes the libFuzzer executable <name>_fuzz and one ctest entry <name>_fuzz with label fuzz, which
 # runs POSEIDON_FUZZ_RUNS inputs (environment, default 100000) from a fixed seed; CORPUS is a
