@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds a figure of ours for each published claim, and writes docs/claims.md.
 
-  python3 -m benchmarks.claims                  # all rows, about half an hour
+  python3 -m benchmarks.claims                  # all rows, some minutes
   python3 -m benchmarks.claims --only balance,alexnet-8
   python3 -m benchmarks.claims --render         # finds nothing, writes the page from what was found
   python3 -m benchmarks.claims --list           # the rows, and how long each takes
@@ -10,17 +10,16 @@ Needs build/release/bin/poseidon and poseidon_simulate. What was found is kept i
 """
 import argparse
 import json
-import pathlib
 import sys
 
-from benchmarks.performance import machine
+from benchmarks.cells import ROOT
 from benchmarks.performance.record import rounded
 from benchmarks.performance.standalone import Failed
 
 from . import page
+from .ours import found_now
 from .rows import ROWS
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOUND = ROOT / "docs/claims/found.json"
 PAGE = ROOT / "docs/claims.md"
 
@@ -42,7 +41,6 @@ def parse(arguments):
 def find(names, results):
     """Finds these rows and keeps each as it comes; the exit status."""
     failed = 0
-    commit = machine.git("rev-parse", "--short=8", "HEAD")
     for row in ROWS:
         if row.name not in names or row.find is None:
             continue
@@ -52,7 +50,7 @@ def find(names, results):
             print(f"claims: {row.name}: {failure}", file=sys.stderr)
             failed = 1
             continue
-        results[row.name] = rounded({"date": machine.today(), "commit": commit} | found)
+        results[row.name] = rounded(found_now() | found)
         print(f"{row.name}: {found['figure']}", flush=True)
         FOUND.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
     return failed

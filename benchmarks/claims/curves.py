@@ -10,19 +10,18 @@ import argparse
 import json
 import sys
 
-from benchmarks.performance import machine
+from benchmarks.cells import ROOT
 from benchmarks.performance.plots import pyplot, save
 from benchmarks.performance.record import rounded
-from benchmarks.performance.standalone import Failed
+from benchmarks.performance.standalone import write
 
 from . import ours
 
-JSON = ours.ROOT / "docs/claims/curves.json"
+JSON = ROOT / "docs/claims/curves.json"
 SVG = JSON.with_suffix(".svg")
 NETS = {"inception-v3": "Inception-V3", "vgg19": "VGG19", "vgg19-22k": "VGG19-22K", "resnet-152": "ResNet-152"}
 RATES = ("10Gbit", "40Gbit")
 WORKERS = (2, 4, 8, 16, 32)
-BACKWARD_ONLY = ("--scheme", "kv", "--mode", "wfbp")
 # label, color, marker of each line.
 LINES = {"poseidon": ("Poseidon", "#4c72b0", "o"), "backward_only": ("key-value only, overlap in the backward pass only", "#dd8452", "v"),
          "server": ("parameter server of whole layers, no overlap (calculated)", "#55a868", "s")}
@@ -34,7 +33,7 @@ PUBLISHED = {("inception-v3", "40Gbit"): {32: (31.5, 20)}, ("vgg19-22k", "40Gbit
 
 def speedups(net, rate, workers):
     return {"workers": workers, "poseidon": ours.simulated(net, workers, rate, 10)["speedup"],
-            "backward_only": ours.simulated(net, workers, rate, 10, *BACKWARD_ONLY)["speedup"],
+            "backward_only": ours.simulated(net, workers, rate, 10, *ours.BACKWARD_ONLY)["speedup"],
             "server": ours.planned(net, workers, rate)["budget"]["ways"]["whole_layers"]["speedup"]}
 
 
@@ -48,7 +47,7 @@ def simulate(workers=WORKERS):
             print(f"{net:12} {rate:7} " + " ".join(f"{point['poseidon']:.2f}/{point['backward_only']:.2f}/{point['server']:.2f}"
                                                   for point in points), flush=True)
             curves.append({"net": net, "rate": rate, "images_per_second": images, "points": points})
-    return {"date": machine.today(), "commit": machine.git("rev-parse", "--short=8", "HEAD"), "curves": curves}
+    return rounded(ours.found_now() | {"curves": curves})
 
 
 def plot(document, path):
@@ -82,16 +81,9 @@ def plot(document, path):
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.claims.curves", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--render", action="store_true")
-    options = parser.parse_args(arguments)
-    try:
-        document = json.loads(JSON.read_text()) if options.render else rounded(simulate())
-    except (Failed, OSError) as failure:
-        print(f"curves: {failure}", file=sys.stderr)
-        return 1
-    JSON.write_text(json.dumps(document, indent=1) + "\n")
-    plot(document, SVG)
-    return 0
+    parser.add_argument("--render", dest="source", action="store_const", const=JSON)
+    parser.set_defaults(json=JSON, plot=SVG)
+    return write("curves", parser.parse_args(arguments), lambda _: simulate(), plot)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a figure of ours is found: simulated at full size, calculated, or read from what other benchmarks recorded.
+"""How a figure of ours is found: simulated, calculated, or read from what other benchmarks recorded.
 
-Each function returns {"figure": words for the table, "numbers": {...}, "command": how to find it by hand}. Raises Failed.
+Each function returns {"figure": words for the table, "numbers": {...}, "command": how to find it by hand}, and "date" and "commit" where it was
+measured before. Raises Failed.
 """
 import functools
 import json
@@ -10,28 +11,37 @@ import re
 import subprocess
 import tempfile
 
-from benchmarks.performance import record
+from benchmarks.cells import PAGES, ROOT
+from benchmarks.performance import machine, record
 from benchmarks.performance.standalone import Failed
-from benchmarks.simulate.curves import profile_of
+from benchmarks.simulate.curves import SYSTEMS, profile_of
 from benchmarks.simulate.program import SIMULATE, play
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 POSEIDON = SIMULATE.parent / "poseidon"
-RECORDED = ROOT / "docs/performance/recorded.json"
-TENSORFLOW = ROOT / "docs/performance/tensorflow.md"  # written by benchmarks.tensorflow
+RECORDED = PAGES / "recorded.json"
+TENSORFLOW = PAGES / "tensorflow.md"  # written by benchmarks.tensorflow, and tensorflow.json
 LATENCY = "50us"
+BACKWARD_ONLY = SYSTEMS["wfbp"][0]  # options of the simulator
+
+
+def found_now():
+    """When, and at which commit, what is found here is found."""
+    return {"date": machine.today(), "commit": machine.git("rev-parse", "--short=8", "HEAD")}
+
+
+def simulate_words(scale, *options):
+    return ["--latency", LATENCY, "--scale", f"{scale}", "--steps", "2", *options]
 
 
 @functools.cache
 def simulated(profile, workers, rate, scale, *options):
     """A job of so many workers on virtual time; sizes and rate divided by `scale`."""
-    return play(profile_of(profile), workers, rate, "--latency", LATENCY, "--scale", scale, "--steps", 2, *options,
-                what=f"{profile}, {workers} workers")
+    return play(profile_of(profile), workers, rate, *simulate_words(scale, *options), what=f"{profile}, {workers} workers")
 
 
 def simulate_command(profile, workers, rate, scale, *options):
     return (f"python3 -m benchmarks.profiles {profile} | build/release/bin/poseidon_simulate --profile - --workers {workers} --rate {rate} "
-            + " ".join(["--latency", LATENCY, "--scale", f"{scale}", "--steps", "2", *options]))
+            + " ".join(simulate_words(scale, *options)))
 
 
 @functools.cache
@@ -65,19 +75,18 @@ def speedup(profile, workers, rate, scale=10):
 def three_systems(profile, workers, rate, scale=10):
     """Factors and overlap, overlap in the backward pass only, and a parameter server that overlaps nothing."""
     ours = simulated(profile, workers, rate, scale)
-    only = ("--scheme", "kv", "--mode", "wfbp")
-    backward = simulated(profile, workers, rate, scale, *only)
+    backward = simulated(profile, workers, rate, scale, *BACKWARD_ONLY)
     server = planned(profile, workers, rate)["budget"]["ways"]["whole_layers"]
     return {"figure": f"{ours['speedup']:.1f}x / {backward['speedup']:.1f}x / {server['speedup']:.1f}x (the last one calculated)",
             "numbers": {"poseidon": ours["speedup"], "backward_only": backward["speedup"], "server": server["speedup"]},
-            "command": simulate_command(profile, workers, rate, scale) + "; the same with " + " ".join(only) + "; " +
+            "command": simulate_command(profile, workers, rate, scale) + "; the same with " + " ".join(BACKWARD_ONLY) + "; " +
             plan_command(profile, workers, rate, 1_281_167, 1)}
 
 
 def sweep(profile, workers, rates, scale=10):
     """Speed-up by rate, with overlap in both passes, and in the backward pass only."""
     ours = [simulated(profile, workers, rate, scale)["speedup"] for rate in rates]
-    only = [simulated(profile, workers, rate, scale, "--scheme", "kv", "--mode", "wfbp")["speedup"] for rate in rates]
+    only = [simulated(profile, workers, rate, scale, *BACKWARD_ONLY)["speedup"] for rate in rates]
     pairs = ", ".join(f"{rate.removesuffix('bit')}: {a:.1f}x ({b:.1f}x)" for rate, a, b in zip(rates, ours, only))
     return {"figure": f"{pairs}; in brackets key-value only with overlap in the backward pass only",
             "numbers": {rate: a for rate, a in zip(rates, ours)}, "command": simulate_command(profile, workers, rates[0], scale)}
@@ -147,4 +156,6 @@ def beside_stock_tensorflow(settings):
         words = {name: ", ".join(f"{value:.2f}" for value in lines[name].values()) for name in ("whole", "poseidon")}
         figures.append(f"{net}, {rate.removesuffix('bit')}: {words['poseidon']}x, stock {words['whole']}x")
         numbers[f"{net} {rate}"] = {name: {str(count): value for count, value in lines[name].items()} for name in ("whole", "poseidon")}
-    return {"figure": "; ".join(figures), "numbers": numbers, "command": "python3 -m benchmarks.tensorflow --only servers"}
+    kept = [row for row in json.loads(TENSORFLOW.with_suffix(".json").read_text())["rows"] if "parameter servers" in row["compared"]]
+    return {"figure": "; ".join(figures), "numbers": numbers, "command": "python3 -m benchmarks.tensorflow --only servers",
+            "date": max(row["date"] for row in kept), "commit": ", ".join(sorted({row["commit"] for row in kept}))}

@@ -2,7 +2,7 @@
 """docs/claims.md, from what was found."""
 from benchmarks.tables import bullets, table
 
-from .rows import KINDS, NOT_SHOWN, ROWS
+from .rows import CALCULATED, EMULATED, KINDS, NOT_SHOWN, REAL, ROWS, SIMULATED
 
 HEAD = """# The published claims, and ours
 
@@ -17,11 +17,11 @@ CURVES = """![Throughput over 1 to 32 workers.](claims/curves.svg)
 Throughput as the papers plot it, at 10 and 40 Gbit/s. Hollow points are simulated or calculated, filled ones were measured with stock TensorFlow over
 real sockets, crosses are published. `python3 -m benchmarks.claims.curves` draws it.
 """
-WAYS = {"computed for real": "real training, on this machine",
-        "emulated network": "real sockets in network namespaces, computing is slept ([assumptions](performance.md#assumptions))",
-        "simulated": "the product's own nodes on virtual time: the protocol is run, the network and computing are clocks; sizes and rate "
-                     "divided by one number, 10 mostly",
-        "calculated": "`poseidon plan`, by the cost model alone",
+WAYS = {REAL: "real training, on this machine",
+        EMULATED: "real sockets in network namespaces, computing is slept ([assumptions](performance.md#assumptions))",
+        SIMULATED: "the product's own nodes on virtual time: the protocol is run, the network and computing are clocks; sizes and rate "
+                   "divided by one number, 10 mostly",
+        CALCULATED: "`poseidon plan`, by the cost model alone",
         NOT_SHOWN: "said so, with what is there instead"}
 
 
