@@ -160,6 +160,7 @@ class Weighing {
   // Others have not sent this member heartbeats so far. They do once they are alarmed, which is in a moment; whom it does not hear by then it
   // reports well before the verdict, for which its report counts.
   void SeeWhetherToBeAlarmed() {
+    if (state_.members.size() <= state_.liveness.most_in_pairs) return;  // all watch all anyhow
     const bool silence = !state_.silent_links.empty() || std::ranges::any_of(state_.peers, [](const PeerState& peer) {
       return peer.suspected && !peer.lost;
     });

@@ -47,8 +47,7 @@ Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0 || peers == 0) return {};
   const auto connections = static_cast<double>(peers);
   const auto floor_of = [&](std::size_t bytes) {
-    const double shared = static_cast<double>(bytes) * std::min(1.0, kConnectionsWithFloors / connections);
-    return std::max(shared, std::min(kLeastFloor, static_cast<double>(bytes)));
+    return std::max(kLeastFloor, static_cast<double>(bytes) * std::min(1.0, kConnectionsWithFloors / connections));
   };
   // chunk = rate * clamp(1.5 ms / peers, 0.1 ms, 0.5 ms) in bulk: an urgent layer waits for a chunk on every
   // connection, at its sender and again at its owner (docs/decisions/bytes-in-flight.md).

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "poseidon/plan/send_order.h"
-#include "poseidon/plan/slices.h"
 
 namespace poseidon::plan {
 namespace {
@@ -25,12 +24,12 @@ std::vector<Scheme> SchemesOf(const Plan& plan) {
   return schemes;
 }
 
-StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const ClusterSpec& cluster) {
+StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const ClusterSpec& cluster, Placement placement) {
   std::vector<LayerMeasurement> measured;
   for (const LayerPlan& layer : plan.layers) measured.push_back(layer.measured);
   // Slices do not depend on the plan (slices.h), so these are the ones that the planner counted.
-  const std::uint32_t shards = cluster.shards();
-  return StepModel(layers, AssignSlices(layers, static_cast<std::uint16_t>(shards)), cluster, measured);
+  const auto shards = static_cast<std::uint16_t>(cluster.shards());
+  return StepModel(layers, AssignSlices(layers, shards, placement), cluster, measured);
 }
 
 double SufficientRate(const Plan& plan, std::span<const LayerSpec> layers) {

@@ -8,6 +8,7 @@
 #include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
+#include "poseidon/plan/slices.h"
 
 // What a finished plan predicts where something is other than it was planned for. Pure functions of a measured plan and the
 // layers that it was made for.
@@ -16,8 +17,9 @@ namespace poseidon::plan {
 // By declaration index.
 std::vector<Scheme> SchemesOf(const Plan& plan);
 
-// The plan's layers on `cluster`, which has the plan's workers and servers.
-StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const ClusterSpec& cluster);
+// The plan's layers on `cluster`, which has the plan's workers and servers. `placement`: where the shards keep them.
+StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const ClusterSpec& cluster,
+                  Placement placement = Placement::kEven);
 
 // The least share of the network's rate, in (0, 1], at which the step is predicted to take as long as at the whole rate. With less
 // some layer would land after the next forward pass has come to it. 1 where nothing was measured, and of more than

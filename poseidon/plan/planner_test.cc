@@ -10,7 +10,7 @@
 #include <set>
 
 #include "poseidon/base/random.h"
-#include "poseidon/plan/cost_model.h"
+#include "poseidon/plan/plan_model.h"
 #include "poseidon/plan/schemes.h"
 
 namespace poseidon::plan {
@@ -243,9 +243,7 @@ double BruteForce(const RandomJob& job) {
 }
 
 double JudgedSecondsOf(const RandomJob& job, const Plan& plan) {
-  std::vector<Scheme> schemes;
-  for (const LayerPlan& layer : plan.layers) schemes.push_back(layer.scheme);
-  return JudgedSeconds(ModelOf(job).Predict(schemes));
+  return JudgedSeconds(ModelOf(job).Predict(SchemesOf(plan)));
 }
 
 TEST(TimePolicy, FindsTheBestOfAllChoices) {

@@ -7,18 +7,14 @@
 #include <iterator>
 
 namespace poseidon::plan {
-namespace {
-
-std::string ThreeDigits(double value) {
+std::string NumberText(double number) {
   // Rounded first, so that 9.996 becomes 10.0 and not 10.00.
-  const double size = std::abs(value);
+  const double size = std::abs(number);
   const int digits = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
   char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  std::snprintf(text, sizeof text, "%.*f", digits, number);
   return text;
 }
-
-}  // namespace
 
 std::string BytesText(std::uint64_t bytes) {
   if (bytes < 1000) return std::to_string(bytes) + " B";
@@ -29,17 +25,17 @@ std::string BytesText(std::uint64_t bytes) {
     value /= 1000;
     ++unit;
   }
-  return ThreeDigits(value) + " " + kUnits[unit];
+  return NumberText(value) + " " + kUnits[unit];
 }
 
 std::string SecondsText(double seconds) {
   if (seconds == 0) return "0 s";
   const double size = std::abs(seconds);
-  if (size < 0.9995e-3) return ThreeDigits(seconds * 1e6) + " us";
-  if (size < 0.9995) return ThreeDigits(seconds * 1e3) + " ms";
-  return ThreeDigits(seconds) + " s";
+  if (size < 0.9995e-3) return NumberText(seconds * 1e6) + " us";
+  if (size < 0.9995) return NumberText(seconds * 1e3) + " ms";
+  return NumberText(seconds) + " s";
 }
 
-std::string FactorText(double factor) { return ThreeDigits(factor) + "x"; }
+std::string FactorText(double factor) { return NumberText(factor) + "x"; }
 
 }  // namespace poseidon::plan

@@ -7,7 +7,8 @@
 
 namespace poseidon::plan {
 
-// Numbers for people, three significant digits: "1.60 MB", "12.3 ms", "0 s", "1.74x".
+// Numbers for people, three significant digits: "1.60", "1.60 MB", "12.3 ms", "0 s", "1.74x". The first one has two decimals at most.
+std::string NumberText(double number);
 std::string BytesText(std::uint64_t bytes);
 std::string SecondsText(double seconds);
 std::string FactorText(double factor);

@@ -126,10 +126,7 @@ void Models::DeclareLayers(Model& model, const wire::Agreed& agreed) {
     return ending_.Abort(Status(StatusCode::kInternal, "the plan is for other lanes than those that are open",
                                 StatusScope::kJob));
   }
-  if (lanes_.count() > 1 && !member_.options.strategy.flow_is_fixed) {
-    const messaging::Flow flow = messaging::FlowFor(SpeedOf(formation_.link()), connections());
-    lanes_.SetFlow(flow);
-  }
+  if (lanes_.count() > 1 && !member_.options.strategy.flow_is_fixed) SetFlow();
   exchanges_.Declare(agreed.model, agreed.layers);
   exchanges_.UsePlan(agreed.model, agreed.plan);
   lanes_.Collect(alive_.Guard([this, &model, agreed](const LaneTotals& others) {
@@ -179,7 +176,8 @@ void Models::SetFlow() {
   const messaging::LinkSpeed link = SpeedOf(formation_.link());
   messaging::Flow flow = ends ? messaging::UrgentFlowFor(link, connections()) : messaging::FlowFor(link, connections());
   // What suffices for one model is not known to suffice for two, whose steps meet anyhow.
-  if (models_.size() == 1) flow.pace = models_.begin()->second.rate / static_cast<double>(connections());
+  const double rate = models_.size() == 1 ? models_.begin()->second.rate : 0;
+  if (rate > 0) flow.pace = rate / static_cast<double>(connections());
   lanes_.SetFlow(flow);
 }
 

@@ -27,6 +27,22 @@ using transport::Listener;
 using transport::MemoryConnection;
 using transport::MemoryStream;
 
+namespace {
+
+// How long bytes take at a rate, in whole nanoseconds: what one took too long, the next takes less.
+struct RateClock {
+  double ahead = 0;  // nanoseconds, below 1
+  Duration TimeOf(std::size_t bytes, double rate) {
+    if (rate <= 0) return Duration::zero();
+    const double exact = static_cast<double>(bytes) * 1e9 / rate - ahead;
+    const double whole = std::max(0.0, std::ceil(exact));
+    ahead = whole - exact;
+    return Duration(static_cast<std::int64_t>(whole));
+  }
+};
+
+}  // namespace
+
 // A connection as the two kernels see it. Side 0 connected, side 1 accepted.
 struct VirtualNetwork::Wire {
   struct Side {
@@ -49,6 +65,7 @@ struct VirtualNetwork::Wire {
     bool end_sent = false;   // the end of the stream has left, after the last byte
     // It sends at most so many bytes a second, evenly; 0: as many as go. No segment leaves before `paced_until`.
     double pace = 0;
+    RateClock pace_clock;
     TimePoint paced_until;
     TimePoint last_arrival;  // of what it sent: nothing later arrives before
 
@@ -268,17 +285,6 @@ class VirtualNetwork::Fabric {
     std::shared_ptr<Wire> wire;
     std::size_t side = 0;
   };
-  // How long bytes take at a rate, in whole nanoseconds: what one took too long, the next takes less.
-  struct RateClock {
-    double ahead = 0;  // nanoseconds, below 1
-    Duration TimeOf(std::size_t bytes, double rate) {
-      if (rate <= 0) return Duration::zero();
-      const double exact = static_cast<double>(bytes) * 1e9 / rate - ahead;
-      const double whole = std::max(0.0, std::ceil(exact));
-      ahead = whole - exact;
-      return Duration(static_cast<std::int64_t>(whole));
-    }
-  };
   // A queue of connections that send one segment after the other.
   struct Port {
     std::deque<Turn> turns;
@@ -381,8 +387,7 @@ class VirtualNetwork::Fabric {
   // The next segment of a paced side leaves when this one has taken its time.
   void Hold(const Turn& turn, std::size_t bytes) {
     Wire::Side& sender = turn.wire->sides[turn.side];
-    const auto time = Duration(static_cast<std::int64_t>(std::ceil(static_cast<double>(bytes) * 1e9 / sender.pace)));
-    sender.paced_until = std::max(sender.paced_until, kernel_->now()) + time;
+    sender.paced_until = std::max(sender.paced_until, kernel_->now()) + sender.pace_clock.TimeOf(bytes, sender.pace);
     kernel_->PostAfter(sender.paced_until - kernel_->now(), [this, turn] { Offer(turn.wire, turn.side); });
   }
 

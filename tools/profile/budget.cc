@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "poseidon/base/wrapped.h"
-#include "poseidon/plan/cost_model.h"
-#include "poseidon/plan/slices.h"
+#include "poseidon/plan/plan_model.h"
 #include "poseidon/plan/units.h"
+#include "tools/profile/quantities.h"
 
 namespace poseidon::profile {
 namespace {
@@ -24,9 +24,7 @@ std::uint64_t StepsOf(double images, double epochs, double images_a_step) {
 // Every layer whole at one of the shards in turn, and transfers that wait until the backward pass is over.
 Cost WholeLayers(const Point& point, const Profile& profile) {
   const std::vector<plan::LayerSpec> layers = LayersOf(profile);
-  const plan::ClusterSpec& cluster = point.plan.cluster;
-  const plan::StepModel model(layers, AssignSlices(layers, static_cast<std::uint16_t>(cluster.shards()), plan::Placement::kWhole),
-                              cluster, MeasurementsOf(profile, point.workers));
+  const plan::StepModel model = ModelOf(point.plan, layers, point.plan.cluster, plan::Placement::kWhole);
   const plan::StepPrediction predicted = model.Predict(std::vector<plan::Scheme>(layers.size(), plan::kDense));
   return {.name = "whole_layers",
           .description = "a parameter server of whole layers, no overlap",
@@ -39,20 +37,14 @@ std::string Printed(const char* format, double number) {
   return {text.data(), static_cast<std::size_t>(std::snprintf(text.data(), text.size(), format, number))};
 }
 
-// Of three digits or more.
-std::string Three(double number) {
-  return Printed(number >= 100 ? "%.0f" : number >= 10 ? "%.1f" : number >= 1 ? "%.2f" : "%.3g", number);
-}
-
-std::string Right(const std::string& text, std::size_t width) {
-  return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
-}
+// Three digits also of what is small.
+std::string Number(double number) { return number >= 1 ? plan::NumberText(number) : Printed("%.3g", number); }
 
 std::string BudgetLine(const std::string& what, const std::string& days, const std::string& hours, const std::string& sent,
                        const std::string& speedup) {
   std::string line = "  " + what;
   line.resize(std::max<std::size_t>(line.size(), 50), ' ');
-  return line + Right(days, 8) + Right(hours, 15) + Right(sent, 14) + Right(speedup, 10) + "\n";
+  return line + Padded(days, 8) + Padded(hours, 15) + Padded(sent, 14) + Padded(speedup, 10) + "\n";
 }
 
 }  // namespace
@@ -93,8 +85,8 @@ std::string BudgetText(const std::vector<Cost>& costs, const Profile& profile, d
                              width, 2) +
                      "\n" + BudgetLine("", "days", "machine-hours", "worker sends", "speed-up");
   for (const Cost& cost : costs) {
-    text += BudgetLine(cost.description, Three(cost.days()), Three(cost.machine_hours()),
-                plan::BytesText(static_cast<std::uint64_t>(cost.bytes_in_all())), plan::FactorText(cost.speedup));
+    text += BudgetLine(cost.description, Number(cost.days()), Number(cost.machine_hours()),
+                       plan::BytesText(static_cast<std::uint64_t>(cost.bytes_in_all())), plan::FactorText(cost.speedup));
   }
   return text;
 }

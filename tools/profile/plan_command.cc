@@ -119,9 +119,7 @@ std::string Sentence(const std::string& text, std::size_t width) { return Wrappe
 std::string Line(const std::string& what, double seconds, double speedup) {
   std::string line = "  " + what;
   line.resize(56, ' ');
-  std::string time = plan::SecondsText(seconds);
-  time.insert(0, time.size() < 8 ? 8 - time.size() : 0, ' ');
-  return line + time + "   " + plan::FactorText(speedup) + "\n";
+  return line + Padded(plan::SecondsText(seconds), 8) + "   " + plan::FactorText(speedup) + "\n";
 }
 
 std::string PointText(const Point& point, const Profile& profile, const Setting& setting, std::size_t width) {

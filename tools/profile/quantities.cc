@@ -72,4 +72,8 @@ std::string RateText(double bits_per_second) {
   return std::string(number) + " " + unit;
 }
 
+std::string Padded(const std::string& text, std::size_t width) {
+  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
+}
+
 }  // namespace poseidon::profile

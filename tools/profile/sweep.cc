@@ -8,9 +8,8 @@
 
 #include "poseidon/base/listed.h"
 #include "poseidon/base/wrapped.h"
-#include "poseidon/plan/cost_model.h"
 #include "poseidon/plan/lanes.h"
-#include "poseidon/plan/slices.h"
+#include "poseidon/plan/plan_model.h"
 #include "poseidon/plan/units.h"
 #include "tools/profile/quantities.h"
 
@@ -63,10 +62,6 @@ class Row {
   const double rate_;
   std::map<std::uint32_t, Point> points_;
 };
-
-std::string Padded(const std::string& text, std::size_t width) {
-  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
-}
 
 std::string SpeedupTable(const Sweep& sweep) {
   std::string text =
@@ -160,10 +155,8 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
   cluster.lanes = setting.lanes > 0 ? setting.lanes : plan::LanesFor(cluster);
   Point point{.workers = workers, .rate = rate, .plan = {}};
   POSEIDON_ASSIGN_OR_RETURN(point.plan, MakePlan(layers, cluster, measured, setting.options));
-  const plan::StepModel model(layers, AssignSlices(layers, cluster.shards()), cluster, measured);
-  std::vector<Scheme> schemes;
-  for (const plan::LayerPlan& layer : point.plan.layers) schemes.push_back(layer.scheme);
-  point.t_star_seconds = model.Bound(schemes).step;
+  const plan::StepModel model = ModelOf(point.plan, layers, cluster);
+  point.t_star_seconds = model.Bound(SchemesOf(point.plan)).step;
   const std::vector<Scheme> dense(layers.size(), plan::kDense);
   point.dense_wfbp_seconds = model.Predict(dense).wait_free;
   return point;
