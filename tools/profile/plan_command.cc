@@ -255,7 +255,7 @@ void AddPlan(CLI::App& app, Measure measure) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("plan", "Predict a model's step on a cluster, layer by layer");
   c->footer("  poseidon plan alexnet --workers 8 --rate 10Gbit\n  poseidon plan net.prototxt --workers 4 --rate 1Gbit --sweep\n"
-            "  poseidon plan vgg19 --workers 8 --rate 10Gbit --budget --images 1281167 --epochs 74");
+            "  poseidon plan vgg19 --workers 8 --rate 10G --budget --images 1.3e6 --epochs 74");
   c->add_option("target", flags->target,
                 "A model with a published profile, by its name; a profile, *.json, or - for standard input; or a net of Caffe's, "
                 "which is measured here")
