@@ -89,7 +89,7 @@ int Main(int argc, char** argv) {
   app.add_option("--scale", options.scale, "sizes divided by this")->check(CLI::Range(1.0, 1e6));
   app.add_option("--workers", options.workers)->check(CLI::Range(1, 1024));
   app.add_option("--per-host", options.per_host, "workers that combine first")->check(CLI::Range(1, 1024));
-  app.add_option("--mode", options.mode, "poseidon, wfbp, p3, dear or ps-2017");
+  app.add_option("--mode", options.mode, "poseidon, wfbp, p3, dear, ps-2017 or dense");
   app.add_option("--policy", options.wishes.policy, "what decides which layers ps-2017 cuts into pairs")
       ->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", options.wishes.scheme, "the same, for every layer")

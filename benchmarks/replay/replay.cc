@@ -263,7 +263,7 @@ class Worker {
     const double steps = static_cast<double>(options_.steps);
     Print({{"rank", options_.member.rank},
            {"summary",
-            {{"mode", mode_.name},
+            {{"mode", mode_.strategy.name},
              {"median_seconds", MedianOf(seconds_)},
              {"median_cpu_seconds", MedianOf(cpu_)},
              {"t_star", bounds.least},
@@ -324,7 +324,7 @@ int Main(int argc, char** argv) {
   app.add_option("--policy", options.policy, "instead of the mode's")->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", options.scheme, "for every fully connected layer")
       ->check(SchemeFlag());
-  app.add_option("--mode", options.mode, "poseidon, wfbp, p3, dear or ps-2017");
+  app.add_option("--mode", options.mode, "poseidon, wfbp, p3, dear, ps-2017 or dense");
   app.add_option("--pair-mib", options.pair_mib, "of a key-value pair before scaling, in ps-2017")
       ->check(CLI::Range(0.001, 1024.0));
   app.add_option("--levels", options.levels)->check(CLI::IsMember({"flat", "host", "auto"}));

@@ -2,7 +2,6 @@
 #include "benchmarks/replay/rules.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "poseidon/base/random.h"
@@ -12,32 +11,12 @@
 #include "poseidon/plan/slices.h"
 
 namespace poseidon::replay {
-namespace {
-
-// A store of pairs sends large frames and leaves the buffers as they are.
-constexpr sync::Strategy kStoreOfPairs{.order = messaging::Order::kArrival,
-                                       .placement = plan::Placement::kWhole,
-                                       .flow = {.chunk_bytes = wire::kMaxPayload, .write_bytes = wire::kMaxPayload},
-                                       .flow_is_fixed = true};
-
-constexpr Mode kModes[] = {
-    {"poseidon"},
-    {"wfbp", {.order = messaging::Order::kArrival}, /*waits_for_all=*/true},
-    {"p3", {.order = messaging::Order::kLayer}},
-    {"dear", {.order = messaging::Order::kTwoPhase}},
-    {"ps-2017", kStoreOfPairs, /*waits_for_all=*/true, /*pairs=*/true},
-};
-
-}  // namespace
-
 Result<Mode> ModeNamed(const std::string& name) {
-  const auto* mode = std::find_if(std::begin(kModes), std::end(kModes),
-                                  [&](const Mode& m) { return name == m.name; });
-  if (mode == std::end(kModes)) {
-    return InvalidArgument("mode '" + name +
-                           "' is unknown, expected poseidon, wfbp, p3, dear or ps-2017");
-  }
-  return *mode;
+  POSEIDON_ASSIGN_OR_RETURN(const sync::Strategy strategy, sync::StrategyNamed(name));
+  Mode mode{.strategy = strategy, .pairs = strategy.placement == plan::Placement::kPairs};
+  // Layers are cut into pairs of the profile's scale before they are declared (AsModeSeesIt).
+  if (mode.pairs) mode.strategy.placement = plan::Placement::kWhole;
+  return mode;
 }
 
 std::vector<Action> StepOf(const Mode& mode, std::size_t layers) {
@@ -51,7 +30,7 @@ std::vector<Action> StepOf(const Mode& mode, std::size_t layers) {
     step.push_back({Kind::kBackward, i});
     step.push_back({Kind::kPush, i});
   }
-  if (mode.waits_for_all) {
+  if (mode.strategy.waits_for_all) {
     for (std::size_t i = 0; i < layers; ++i) step.push_back({Kind::kAwait, i});
   }
   return step;
@@ -64,7 +43,7 @@ Result<plan::PlanOptions> PlanningOf(const Wishes& wishes, const Mode& mode,
   const auto policy = plan::ParsePolicy(name);
   if (!policy) return InvalidArgument("policy '" + name + "' is unknown");
   if (mode.pairs && *policy == plan::Policy::kTime) {
-    return InvalidArgument(std::string("mode ") + mode.name +
+    return InvalidArgument("mode " + std::string(mode.strategy.name) +
                            " chooses schemes by bytes, before there are times, expected policy bytes");
   }
   planning.policy = *policy;

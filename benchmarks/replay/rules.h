@@ -19,11 +19,9 @@
 // (replay.cc) or simulated (benchmarks/simulate).
 namespace poseidon::replay {
 
-// How a published system schedules, as a strategy and a rule for the next forward pass.
+// How a published system schedules.
 struct Mode {
-  const char* name = "";
   sync::Strategy strategy = {};
-  bool waits_for_all = false;  // the next step begins when every layer has landed
   // A key-value store of fixed-size pairs, each whole at one server, which answers when it has all
   // contributions; the system's buffers, schemes by bytes.
   bool pairs = false;

@@ -89,7 +89,7 @@ json JsonOf(const Flags& flags, const profile::Profile& profile, const Scene& sc
   const double median = found.median_seconds();
   const double single = scene.model.step_seconds();
   return {{"model", profile.name},
-          {"mode", scene.mode.name},
+          {"mode", scene.mode.strategy.name},
           {"workers", flags.workers},
           {"rate_bits_per_second", scene.bytes_per_second * flags.scale * 8 / flags.goodput},
           {"goodput", flags.goodput},
@@ -144,7 +144,7 @@ int Main(int argc, char** argv) {
   app.add_option("--latency", flags.latency, "one way: 50us");
   app.add_option("--scale", flags.scale, "sizes and rate divided by this")
       ->check(CLI::Range(1.0, 1e6));
-  app.add_option("--mode", flags.mode, "poseidon, wfbp, p3, dear or ps-2017");
+  app.add_option("--mode", flags.mode, "poseidon, wfbp, p3, dear, ps-2017 or dense");
   app.add_option("--policy", flags.policy, "instead of the mode's")
       ->check(CLI::IsMember({"time", "bytes"}));
   app.add_option("--scheme", flags.scheme, "for every fully connected layer")

@@ -159,6 +159,10 @@ uint32_t poseidon_workers(const poseidon_session* session) {
   return session != nullptr ? session->session->workers() : 0u;
 }
 
+int32_t poseidon_waits_for_all(const poseidon_session* session) {
+  return session != nullptr && session->session->strategy().waits_for_all ? 1 : 0;
+}
+
 size_t poseidon_member_name(const poseidon_session* session, int32_t member, char* buffer,
                             size_t capacity) {
   if (session == nullptr) return 0;

@@ -282,6 +282,10 @@ typedef struct poseidon_options {
   // Threads of the network of every member, each with connections of its own, where this one hosts the coordinator; 0: as many
   // as the links need and the cores have to spare.
   uint32_t lanes;
+
+  // How layers are scheduled: "poseidon", or a published system's way, to compare with: "wfbp", "p3", "dear", "ps-2017",
+  // "dense" (docs/strategies.md). The same on all members, or the others are refused. NULL: "poseidon"
+  const char* strategy;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;
@@ -304,6 +308,9 @@ POSEIDON_API poseidon_code poseidon_serve(const poseidon_options* options, posei
 // Thread: any, also from callbacks.
 POSEIDON_API uint32_t poseidon_rank(const poseidon_session* session);
 POSEIDON_API uint32_t poseidon_workers(const poseidon_session* session);
+// Whether the strategy begins a forward pass when every layer has landed. The program then waits for all layers, not for each
+// before its own forward pass.
+POSEIDON_API int32_t poseidon_waits_for_all(const poseidon_session* session);
 // Writes "worker 2 on host b", cut to `capacity` bytes with its final zero, and returns the length
 // it has uncut.
 POSEIDON_API size_t poseidon_member_name(const poseidon_session* session, int32_t member,

@@ -134,6 +134,7 @@ Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
   node->host = TextOr(options.host, "localhost");
   node->levels = static_cast<plan::Levels>(options.levels);
   node->lanes = static_cast<std::uint16_t>(options.lanes);
+  POSEIDON_ASSIGN_OR_RETURN(node->strategy, sync::StrategyNamed(TextOr(options.strategy, "poseidon")));
   node->strategy.zero_compression = static_cast<plan::ZeroCompression>(options.zero_compression);
   node->machine = options.machine != nullptr ? options.machine : local::ThisMachine();
   return OkStatus();

@@ -144,6 +144,7 @@ void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool h
   request.port = join.listen_port;
   request.protocol_version = options_.membership.protocol_version;
   request.machine = join.machine;
+  request.strategy = join.strategy;
   Apply(Joined{std::move(request)});
 }
 

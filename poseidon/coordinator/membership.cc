@@ -246,6 +246,9 @@ class Machine {
       return "it speaks protocol version " + std::to_string(request.protocol_version) +
              ", this job speaks version " + std::to_string(options.protocol_version);
     }
+    if (request.strategy != options.strategy) {
+      return "its strategy is " + request.strategy + ", expected " + options.strategy + ", which the process that runs the coordinator has";
+    }
     for (const JoinRequest& other : state_.joined) {
       if (other.connection == request.connection) return "it has joined before";
       if (other.hosts_coordinator && request.hosts_coordinator) {

@@ -58,6 +58,7 @@ struct MembershipOptions {
   std::uint16_t servers = 0;
   Generation generation{1};
   std::uint16_t protocol_version = 1;
+  std::string strategy = "poseidon";  // sync/strategy.h, which all members have
   Duration form_within =
       std::chrono::seconds(120);  // everybody has joined by then, or the job ends
   LivenessRule liveness;
@@ -76,6 +77,7 @@ struct JoinRequest {
   std::uint16_t port = 0;
   std::uint16_t protocol_version = 1;
   std::string machine = {};  // whose memory it could share; empty: nobody's
+  std::string strategy = "poseidon";
 
   friend bool operator==(const JoinRequest&, const JoinRequest&) = default;
 };

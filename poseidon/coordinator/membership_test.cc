@@ -215,6 +215,10 @@ TEST(Forming, RefusesWithAReason) {
   stranger.protocol_version = 9;
   EXPECT_EQ(RefusalIn(script.At(0, Joined{stranger})),
             "it speaks protocol version 9, this job speaks version 1");
+  JoinRequest other = Script::Request(4, "b");
+  other.strategy = "wfbp";
+  EXPECT_EQ(RefusalIn(script.At(0, Joined{other})),
+            "its strategy is wfbp, expected poseidon, which the process that runs the coordinator has");
   JoinRequest impostor = Script::Request(5, "b", 0);
   impostor.hosts_coordinator = false;
   EXPECT_THAT(RefusalIn(script.At(0, Joined{impostor})), HasSubstr("belongs to the process"));

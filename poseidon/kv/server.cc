@@ -47,7 +47,7 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                                                          ? Scaling::kMean
                                                          : Scaling::kMeanOfSums,
                                               .workers = topology_.workers,
-                                              .whole = strategy_.placement == plan::Placement::kWhole},
+                                              .whole = strategy_.placement != plan::Placement::kEven},
                                   blocks_);
       hosted_.insert_or_assign(Key{model, LayerId(i)}, std::move(hosted));
     }

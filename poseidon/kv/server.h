@@ -49,7 +49,7 @@ class Server final : public messaging::FrameSink {
          const sync::Strategy& strategy = {});
 
   // The layers of a model, with the slices every member computes alike (plan::AssignSlices). With
-  // Placement::kWhole an owner sums and answers only when all contributions are whole, as the stores did
+  // Placement::kWhole and kPairs an owner sums and answers only when all contributions are whole, as the stores did
   // that place layers so.
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                const std::vector<std::vector<plan::Slice>>& slices);

@@ -11,6 +11,7 @@
 #include "poseidon/plan/cluster.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/plan/plan.h"
+#include "poseidon/plan/slices.h"
 
 namespace poseidon::plan {
 
@@ -22,6 +23,10 @@ struct PlanOptions {
   // A layer whose products differ has no scheme in which every member multiplies, even where that is
   // forced, because replicas would drift apart.
   std::vector<bool> products_agree = {};
+  // What other strategies have (sync/strategy.h).
+  Placement placement = Placement::kEven;
+  bool only_dense = false;     // no factors but where they are forced
+  bool waits_for_all = false;  // the step that is predicted, and made least, is that of overlap in backward only
 };
 
 // Decides every layer's scheme from what was measured (one measurement per layer, in declaration

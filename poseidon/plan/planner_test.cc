@@ -95,6 +95,34 @@ TEST(BytesPolicy, CountsTheBusiestOfUnequalWorkersAndServers) {
   EXPECT_EQ(scheme(cluster), Scheme::kFactorBroadcast);
 }
 
+TEST(Strategy, SendsNoFactorsButWhereTheyAreForced) {
+  const auto layers = LeNet();
+  const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);
+  const ClusterSpec slow = Cluster(4, 20e6, 1e11);
+  const Plan dense = MustPlan(layers, slow, measured, {.only_dense = true});
+  EXPECT_EQ(dense.layers[2].scheme, Scheme::kKeyValue);
+  EXPECT_THAT(dense.layers[2].reason, HasSubstr("the strategy sends no factors"));
+  EXPECT_DOUBLE_EQ(dense.step_seconds, dense.dense_step_seconds);
+  const Plan forced = MustPlan(layers, slow, measured, {.forced = {{layers[2].name, Scheme::kFactorBroadcast}}, .only_dense = true});
+  EXPECT_EQ(forced.layers[2].scheme, Scheme::kFactorBroadcast);
+}
+
+TEST(Strategy, PredictsTheStepThatItMakes) {
+  const auto layers = LeNet();
+  const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);
+  const ClusterSpec slow = Cluster(4, 20e6, 1e11);
+  const PlanOptions only_dense{.only_dense = true};
+  PlanOptions waits = only_dense;
+  waits.waits_for_all = true;
+  const Plan plan = MustPlan(layers, slow, measured, waits);
+  EXPECT_DOUBLE_EQ(plan.step_seconds, plan.wfbp_seconds);
+  EXPECT_GT(plan.step_seconds, 1.01 * MustPlan(layers, slow, measured, only_dense).step_seconds);
+  // Whole layers at one owner: its link has to carry all workers' gradients of the largest one.
+  PlanOptions whole = only_dense;
+  whole.placement = Placement::kWhole;
+  EXPECT_GT(MustPlan(layers, slow, measured, whole).step_seconds, 1.5 * MustPlan(layers, slow, measured, only_dense).step_seconds);
+}
+
 TEST(TimePolicy, TakesFactorsWhereTheLinkIsSlowAndSlicesWhereItIsFast) {
   const auto layers = LeNet();
   const auto measured = Measured(layers, 4, 64, 2e-3, 4e-3);

@@ -122,6 +122,19 @@ TEST(AssignSlices, WholeLayersGoToTheirOwnersInTurn) {
   }
 }
 
+TEST(AssignSlices, PairsGoToTheirOwnersInTurn) {
+  constexpr std::uint64_t kPair = kPairBytes / sizeof(float);
+  const std::vector<LayerSpec> layers = {Dense("a", 20), Dense("b", 6 * kPair - 5), Dense("c", kPair), Dense("none", 0),
+                                         Dense("d", kPair + 1)};
+  const auto slices = AssignSlices(layers, 4, Placement::kPairs);
+  EXPECT_EQ(slices[0], (std::vector<Slice>{{0, 0, 20}}));
+  // The second pair is the first of b's, at owner 1; of its six two owners have two.
+  EXPECT_EQ(slices[1], (std::vector<Slice>{{0, 0, kPair}, {1, kPair, kPair}, {2, 2 * kPair, 2 * kPair}, {3, 4 * kPair, 2 * kPair - 5}}));
+  EXPECT_EQ(slices[2], (std::vector<Slice>{{3, 0, kPair}}));  // behind 7 pairs
+  EXPECT_EQ(slices[3], std::vector<Slice>{});
+  EXPECT_EQ(slices[4], (std::vector<Slice>{{0, 0, kPair}, {1, kPair, 1}}));
+}
+
 TEST(Validate, NamesTheLayer) {
   std::vector<LayerSpec> layers = {Dense("conv1", 500), Dense("ip1", 4010)};
   layers[1].factors = FactorShape{.outputs = 10, .inputs = 400, .bias = true};

@@ -126,6 +126,7 @@ wire::Join Member::Introduction(const transport::Address& address) const {
   join.listen_host = options.advertise_host.empty() ? address.host : options.advertise_host;
   join.listen_port = address.port;
   join.machine = is_worker() ? options.machine : "";
+  join.strategy = options.strategy.name;
   return join;
 }
 

@@ -50,7 +50,8 @@ void Node::MakeCoordinator() {
   options.membership.servers = given.servers;
   options.membership.form_within = given.join_timeout;
   options.membership.liveness = given.liveness;
-  options.planning = given.planning;
+  options.membership.strategy = given.strategy.name;
+  options.planning = sync::PlanningUnder(given.strategy, given.planning);
   options.progress = given.progress;
   options.levels = given.levels;
   options.lanes = given.lanes;

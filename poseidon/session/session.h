@@ -56,6 +56,7 @@ class Session {
 
   Rank rank() const { return node_.rank(); }
   std::uint16_t workers() const { return options_.node.workers; }
+  const sync::Strategy& strategy() const { return options_.node.strategy; }
   std::uint64_t final_plan_step() const { return options_.node.final_plan_step; }
   std::string NameOf(std::int32_t member) const;
   const std::vector<wire::RosterEntry>& roster() const { return node_.roster(); }

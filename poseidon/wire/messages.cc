@@ -25,6 +25,7 @@ void Put(ByteWriter& w, const Join& m) {
   w.Text(Clip(m.listen_host, kMaxHost));
   w.U16(m.listen_port);
   w.Text(Clip(m.machine, kMaxHost));
+  w.Text(Clip(m.strategy, kMaxHost));
 }
 Role TakeRole(ByteReader& r) {
   const auto role = static_cast<Role>(r.U8());
@@ -38,6 +39,7 @@ void Take(ByteReader& r, Join& m) {
   m.listen_host = r.Text(kMaxHost);
   m.listen_port = r.U16();
   m.machine = r.Text(kMaxHost);
+  m.strategy = r.Text(kMaxHost);
 }
 
 void Put(ByteWriter& w, const Welcome& m) {

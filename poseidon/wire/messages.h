@@ -33,6 +33,7 @@ struct Join {
   std::string listen_host;           // where other members reach the joiner
   std::uint16_t listen_port = 0;
   std::string machine = {};          // whose memory it could share; empty: nobody's
+  std::string strategy = "poseidon";  // sync/strategy.h; the coordinator's, or it is refused
   friend bool operator==(const Join&, const Join&) = default;
 };
 

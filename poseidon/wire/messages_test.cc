@@ -45,7 +45,7 @@ plan::Plan PlanOf(std::size_t layers) {
 // One of every message, in the order of the variant, so that none can be forgotten.
 std::vector<Message> OneOfEach() {
   return {
-      Join{Role::kServer, 3, "host a", "10.0.0.2", 4711, "machine 7"},
+      Join{Role::kServer, 3, "host a", "10.0.0.2", 4711, "machine 7", "wfbp"},
       Welcome{Generation(7),
               MemberId(1),
               {{MemberId(0), Role::kWorker, Rank(0), "a", "10.0.0.1", 1},

@@ -156,7 +156,7 @@ void DrawOrder(Random& random, JobOptions& job) {
   constexpr messaging::Order kOrders[] = {messaging::Order::kArrival, messaging::Order::kLayer,
                                           messaging::Order::kTwoPhase};
   job.node.strategy.order = kOrders[random.Below(std::size(kOrders))];
-  if (random.Chance(0.3)) job.node.strategy.placement = plan::Placement::kWhole;
+  if (random.Chance(0.3)) job.node.strategy.placement = random.Chance(0.5) ? plan::Placement::kWhole : plan::Placement::kPairs;
 }
 
 // Half of them leave zeros out of every factor.
@@ -189,7 +189,8 @@ std::string WordsOf(const Cluster& c, std::uint64_t seed) {
         << (world.network.cut == sim::Cut::kSingleBytes ? ", single bytes" : "")
         << (job.lockstep ? ", in lockstep" : "") << (job.gradients.absent > 0 ? ", absences" : "")
         << (job.gradients.weighted ? ", weights" : "") << ", order " << messaging::NameOf(job.node.strategy.order)
-        << (job.node.strategy.placement == plan::Placement::kWhole ? ", layers whole" : "") << ", zero compression "
+        << (job.node.strategy.placement == plan::Placement::kWhole ? ", layers whole" : "")
+        << (job.node.strategy.placement == plan::Placement::kPairs ? ", in pairs" : "") << ", zero compression "
         << plan::NameOf(job.node.strategy.zero_compression) << ", lanes " << job.node.lanes << ", all watched up to " << job.node.liveness.most_in_pairs;
   for (const std::string& machine : job.machines) words << (machine.empty() ? " -" : " " + machine);
   if (c.fault != Fault::kNone) {

@@ -290,10 +290,10 @@ def commands_of(bench):
 WRONG = {"N": "some", "STEP": "x", "PORT": "x", "SECONDS": "soon", "SHARE": "2", "RATE": "fast", "TIME": "soon", "IDS": "0",
          "FILE": "/nowhere/file", "FILE[,FILE...]": "/nowhere/file", "PROTOTXT": "/nowhere/file", "FOLDER": "/dev/null/x",
          "HOSTS": "a:0", "PREFIX": "/nowhere/x", "LAYER=SCHEME": "ip1", "NAME[=VALUE]": "=x"}
-ANY_TEXT = {"--ssh", "--program", "--python", "--stage", "--machines"}
+ANY_TEXT = {"--strategies", "--ssh", "--program", "--python", "--stage", "--machines"}
 
 
-@pytest.mark.parametrize("command", ("run", "doctor", "plan", "profile", "train", "test", "time", "device_query"))
+@pytest.mark.parametrize("command", ("run", "doctor", "compare", "plan", "profile", "train", "test", "time", "device_query"))
 def test_a_wrong_value_of_any_flag_is_one_sentence(bench, command):
     net, weights = bench.lenet(), bench.write("w.caffemodel", "")
     needed = {"train": ["--solver", bench.solver(net=net)], "test": ["--model", net, "--weights", weights],
@@ -309,7 +309,7 @@ def test_a_wrong_value_of_any_flag_is_one_sentence(bench, command):
         assert done.code == 2 and len(done.err.lines) == 1 and not done.out.lines, (flag, wrong, done.code, done.err.text)
         assert done.err.lines[0].startswith("poseidon: "), done.err.text
         seen += 1
-    assert seen >= {"device_query": 1, "test": 7, "time": 7, "profile": 6, "doctor": 5, "run": 6}.get(command, 10)
+    assert seen >= {"device_query": 1, "test": 7, "time": 7, "profile": 6, "doctor": 5, "compare": 2, "run": 6}.get(command, 10)
 
 
 def test_help_fits_a_terminal_and_names_every_default(bench):

@@ -6,10 +6,12 @@ import itertools
 import json
 import math
 import pathlib
+import re
 
 import pytest
 
 import caffe_files
+import job as jobs
 
 KEYS = {"workers": int, "iterations": int, "seconds": float, "images_per_s": float, "test": dict,
         "plan": list, "step_seconds": dict, "hidden_share": float, "replicas_equal": bool,
@@ -157,6 +159,50 @@ def test_factors_leave_without_their_zeros(bench):
             assert plan[name]["counted_bytes"][direction] < share * plan[name]["whole_bytes"][direction]
     assert without.out.find(r"factors left without their zeros: sent ")
     assert not off.out.find(r"without their zeros")
+
+
+def check_waits_for_all(trace):
+    for spans in spans_of(trace).values():
+        for step in range(29):
+            landed = max(span["end"] for span in spans if span["step"] == step and span["lane"] == "receive")
+            begun = [span["begin"] for span in spans
+                     if span["step"] == step + 1 and span["label"] == "forward" and span["layer"] in LAYERS]
+            assert len(begun) == 3 and min(begun) >= landed, step
+
+
+def test_strategies_train_the_same(bench):
+    """With the same schemes, encrypted: ip1 is two pairs of ps-2017. A plan predicts the bytes of its own placement."""
+    solver = bench.solver(net=bench.lenet(hidden=5000))
+    hashes = set()
+    for strategy in ("poseidon", "wfbp", "ps-2017", "dense"):
+        done = bench.train(solver, "--workers", 3, "--strategy", strategy, "--scheme", "ip1=kv", "--scheme", "ip2=sfb", "--wire", "tls",
+                           run_dir=strategy)
+        check_results(done, 3)
+        check_plan(done, 3, {"conv1": "kv", "ip1": "kv", "ip2": "sfb"})
+        hashes.add(done.summary["weights_hash"])
+        assert done.summary["strategy"] == strategy
+        assert (f"strategy {strategy}" in done.out.text) == (strategy != "poseidon")
+        if strategy in ("wfbp", "ps-2017"):
+            check_waits_for_all(json.loads((done.run_dir / "trace.json").read_text()))
+    assert len(hashes) == 1
+
+
+def test_strategies_are_compared(bench):
+    done = jobs.run(bench.poseidon, "compare", "--strategies", "poseidon,wfbp", "--iterations", 14, "--rounds", 2, "--solver", bench.solver(),
+                    "--workers", 2, "--scheme", "ip1=kv", cwd=bench.folder)
+    assert done.code == 0, done.err.text
+    head, ours, other = (re.split("  +", line) for line in done.out.lines[:3])
+    assert head == ["strategy", "step", "over the rounds", "predicted", "ratio", "sent", "hidden", "weights"]
+    assert [ours[0], other[0]] == ["poseidon", "wfbp"] and ours[7] == other[7] == "same" and ours[5] == other[5]
+    assert all(" ms" in row[1] and " ms to " in row[2] and " ms" in row[3] for row in (ours, other))
+    assert done.err.lines == [f"poseidon: round {number} of 2, strategy {name}" for number in (1, 2) for name in ("poseidon", "wfbp")]
+    assert not list(bench.folder.glob("*iter*"))  # no snapshot
+
+
+def test_a_strategy_that_cannot_train_is_named(bench):
+    done = jobs.run(bench.poseidon, "compare", "--strategies", "ps", "--solver", bench.solver(), "--workers", 2, cwd=bench.folder)
+    assert done.code == 1 and "--strategy: expected poseidon, wfbp, " in done.err.text, done.err.text
+    assert done.err.lines[-1] == "poseidon: the training under strategy ps ended with exit code 2, expected 0"
 
 
 def test_lanes_train_the_same(bench):

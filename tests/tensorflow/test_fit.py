@@ -93,7 +93,9 @@ def with_factors(request, trained):
 
 @pytest.fixture(scope="module")
 def repeated(request, with_factors):
-    check_ended_well(train(with_factors, 2, *some_cases.names(request), result="again", init=MANY_FACTORS))
+    """By another strategy: sums have the order of ranks, whatever leaves first, and updates are the same at once as late."""
+    said = check_ended_well(train(with_factors, 2, *some_cases.names(request), result="again", init={**MANY_FACTORS, "strategy": "wfbp"}))
+    assert "overlaps with the backward pass alone: the strategy has it so" in said[0]
     return with_factors
 
 

@@ -51,6 +51,19 @@ def test_factors_leave_without_their_zeros(job):
     assert ["of zeros a step" in text for text in said] == [False, True]
 
 
+def test_strategies_train_the_same(job, monkeypatch):
+    """ps-2017 waits for all layers, whatever overlap says."""
+    _, ours = job.train(overlap=True, schemes=FACTORS)
+    _, layers_first = job.train(overlap=True, schemes=FACTORS, strategy="p3")
+    monkeypatch.setenv("POSEIDON_STRATEGY", "ps-2017")
+    case = job.case(overlap=True, schemes=FACTORS)
+    assert [one.code for one in job.run(case)] == [0, 0]
+    servers = [torch.load(case["result"] + str(rank)) for rank in range(2)]
+    for other in layers_first, servers:
+        assert differing(ours[0]["weights"], other[0]["weights"]) == []
+    assert [results[0]["overlaps"] for results in (ours, layers_first, servers)] == [True, True, False]
+
+
 def test_factors_are_multiplied_by_the_blas_of_torch(job, monkeypatch):
     """As where no OpenBLAS is installed."""
     monkeypatch.setenv("POSEIDON_BLAS", str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))

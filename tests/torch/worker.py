@@ -111,7 +111,7 @@ def train(case, rank):
         products.stay_alone()
     poseidon.torch.init(rank=rank, workers=case["workers"], port=case["port"], token_file=case["token"],
                         schemes=case["schemes"], threads=1, final_plan_step=case["final_plan_step"],
-                        zero_compression=case.get("zero_compression", "auto"))
+                        zero_compression=case.get("zero_compression", "auto"), strategy=case.get("strategy"))
     model = model_of(rank)
     optimizer = optimizer_of(case, model.parameters())
     scheduler = scheduler_of(optimizer)
@@ -143,7 +143,7 @@ def train(case, rank):
                 model.eval()(batch_of(0, 0)[0], True)
                 model.train()
     result = {"weights": dict(model.state_dict()), "schemes": schemes, "gradients": gradients,
-              "reasons": {name: reason for name, (_, reason) in exchange.plan().items()}}
+              "reasons": {name: reason for name, (_, reason) in exchange.plan().items()}, "overlaps": exchange.overlap}
     if case.get("reports"):
         result["report"] = poseidon.torch.report()
     torch.save(result, case["result"] + str(rank))

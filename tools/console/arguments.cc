@@ -190,6 +190,7 @@ std::string UnknownFlag(const CLI::App& app, const std::string& command_line, co
     const bool joined = option == nullptr && word[1] != '-';  // -n4
     if (joined) option = app.get_option_no_throw(word.substr(0, 2));
     const std::string help = " (see " + command_line + " --help)";
+    if (option == nullptr && app.get_allow_extras()) continue;  // another command's
     if (option == nullptr) return "unknown flag " + name + DidYouMean(name, FlagsOf(app)) + help;
     if (joined || !TakesNextWord(*option, word)) continue;
     if (++i == words.size()) return name + " has no value" + help;

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frontends/plan_file/plan_json.h"
@@ -16,6 +17,7 @@
 #include "poseidon/plan/explain.h"
 #include "poseidon/plan/lanes.h"
 #include "poseidon/plan/units.h"
+#include "poseidon/sync/strategy.h"
 #include "tools/console/fail.h"
 #include "tools/console/nearest.h"
 #include "tools/console/shared_flags.h"
@@ -105,6 +107,7 @@ void CompleteSetting(Flags& flags) {
     flags.setting.copy_rate = ValueOrFail(ParseRate(flags.copy_rate));
   }
   flags.setting.options.policy = *plan::ParsePolicy(flags.policy);
+  flags.setting.options = sync::PlanningUnder(ValueOrFail(sync::StrategyNamed(flags.setting.strategy)), std::move(flags.setting.options));
   for (const std::string& entry : flags.schemes) {
     const std::size_t equals = entry.rfind('=');
     const auto scheme =
@@ -135,7 +138,7 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
   if (setting.servers > 0) where += " and " + std::to_string(setting.servers) + " servers";
   where += " at " + RateText(point.rate) + " (" + plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
            "/s of payload each way), latency " + plan::SecondsText(setting.latency) + ", policy " +
-           std::string(NameOf(plan.policy));
+           std::string(NameOf(plan.policy)) + (setting.strategy == "poseidon" ? "" : ", strategy " + setting.strategy);
   std::string text = Sentence(where, width) + "\n" + PlanTable(plan, layers, {}, width) +
                      "\npredicted                                                   step   speed-up\n" +
                      Line("this plan", plan.step_seconds, plan.speedup) +
@@ -197,7 +200,8 @@ void RunPlan(Flags& flags, const Measure& measure) {
                              {"model", profile.name},
                              {"source", profile.source},
                              {"parameters", profile.elements()},
-                             {"policy", flags.policy},
+                             {"policy", NameOf(flags.setting.options.policy)},
+                             {"strategy", flags.setting.strategy},
                              {"latency_seconds", flags.setting.latency},
                              {"goodput", flags.setting.goodput},
                              {"servers", flags.setting.servers},
@@ -292,6 +296,8 @@ void AddPlan(CLI::App& app, Measure measure) {
   c->option_defaults()->group("Plan");
   c->add_option("--policy", flags->policy, "What the plan makes least: the time of a step, or its bytes")
       ->check(OneOf({"time", "bytes"}));
+  c->add_option("--strategy", flags->setting.strategy, "How layers are scheduled: Poseidon's way, or that of a published system")
+      ->check(OneOf(sync::StrategyNames()));
   c->add_option("--scheme", flags->schemes, plan::SchemeNames("LAYER=") + ": how this layer goes; repeatable")
       ->type_name("LAYER=SCHEME")
       ->allow_extra_args(false);

@@ -78,6 +78,20 @@ class PlanCommand(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(what, done.stderr)
 
+    def test_a_strategy_predicts_its_own_step(self):
+        def predicted(strategy):
+            out = pathlib.Path(folder, "plan.json")
+            done = plan("vgg19", "--workers", "8", "--rate", "1Gbit", "--strategy", strategy, "--json", str(out))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("strategy " + strategy in " ".join(done.stdout.split()), strategy != "poseidon")
+            return json.loads(out.read_text())["prediction"]
+        with tempfile.TemporaryDirectory() as folder:
+            ours, dense, backward = (predicted(name) for name in ("poseidon", "dense", "wfbp"))
+            self.assertEqual(dense["step_seconds"], dense["dense_step_seconds"])
+            self.assertEqual(backward["step_seconds"], backward["wfbp_seconds"])
+            self.assertLess(ours["step_seconds"], backward["step_seconds"])
+            self.assertLess(ours["step_seconds"], dense["step_seconds"])
+
     def test_combining_on_a_host_costs_its_copies(self):
         document = text_of(profile("vgg19-22k"))
 

@@ -23,6 +23,7 @@ struct Setting {
   std::uint32_t per_host = 1;  // workers that combine on their host first and share its cores
   std::uint16_t lanes = 0;     // of every worker; 0: as many as its link needs (plan::LanesFor)
   double copy_rate = 0;        // of a host's memory, bits per second; 0: copies count as free
+  std::string strategy = "poseidon";  // whose `options` these are, for people
   plan::PlanOptions options;
 };
 

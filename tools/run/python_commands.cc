@@ -52,8 +52,24 @@ void AddPythonCommands(CLI::App& app) {
   AddText(*doctor, "--timeout", "SECONDS", "Time in which a host must answer, more than 0")->check(Number(0, 3600))->default_str("30");
   AddText(*doctor, "--json", "FILE", "File to write everything to")->check(OutputFile());
   CLI::App* const demo = app.add_subcommand("demo", "Half a minute of two workers on this machine: trained, then one killed");
-  for (CLI::App* const command : {doctor, demo}) {
-    command->callback([command] { BecomePython(command->get_name(), WordsOf(*command)); });
+  CLI::App* const compare = app.add_subcommand("compare", "Train a Caffe net a little under each strategy, and show what differs");
+  compare->footer("  poseidon compare --solver solver.prototxt --workers 4\n"
+                  "  poseidon compare --strategies poseidon,wfbp --solver s.prototxt --hosts a,b\n"
+                  "All other flags are those of train. Nothing is tested, and no snapshot written.");
+  AddText(*compare, "--strategies", "NAME,...", "Strategies to take turns; the others are compared with the first one")
+      ->default_str("poseidon,dense,wfbp,p3,dear,ps-2017");
+  AddText(*compare, "--iterations", "N", "Iterations of a run, of which those before the final plan are left out")
+      ->check(WholeNumber(1, 1000000))
+      ->default_str("60");
+  AddText(*compare, "--rounds", "N", "Runs of each strategy")->check(WholeNumber(1, 1000))->default_str("3");
+  compare->allow_extras();
+  for (CLI::App* const command : {doctor, demo, compare}) {
+    command->callback([command] {
+      std::vector<std::string> words = WordsOf(*command);
+      const std::vector<std::string> others = command->remaining();
+      words.insert(words.end(), others.begin(), others.end());
+      BecomePython(command->get_name(), words);
+    });
   }
 }
 

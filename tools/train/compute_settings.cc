@@ -34,7 +34,7 @@ __attribute__((no_sanitize("address", "undefined"))) void BlockSignals() {
 }
 
 // Commands that become or start somebody else's, whose environment is the user's.
-const char* const kOthersCommands[] = {"run", "rank", "doctor", "demo"};
+const char* const kOthersCommands[] = {"run", "rank", "doctor", "demo", "compare"};
 
 __attribute__((no_sanitize("address", "undefined"))) bool RunsAnotherCommand(char** argv) {
   if (argv[0] == nullptr || argv[1] == nullptr) return false;

@@ -10,6 +10,7 @@
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/new_file.h"
 #include "poseidon/plan/lanes.h"
+#include "poseidon/sync/strategy.h"
 #include "tools/console/fail.h"
 #include "tools/console/line_writer.h"
 #include "tools/console/shared_flags.h"
@@ -187,6 +188,11 @@ void AddCaffeFlags(CLI::App& c, TrainFlags& flags) {
   c.add_option("--dtype", o.dtype, "Numbers to compute with; f64 is for numeric tests")->check(OneOf({"f32", "f64"}));
   c.add_flag("--global-batch", o.global_batch, "batch_size is of all workers together");
   c.option_defaults()->group("Running");
+  c.add_option("--iterations", o.iterations, "Train so many, without tests and snapshots; without it as the solver says")
+      ->type_name("N")
+      ->check(WholeNumber(1, 1000000000))
+      ->excludes("--snapshot")
+      ->default_str("");
   c.add_option("--threads", o.threads, "Compute threads of a worker; without it its share of the cores")
       ->type_name("N")
       ->check(WholeNumber(1, 1024))
@@ -219,6 +225,9 @@ void AddExchangeFlags(CLI::App& c, TrainFlags& flags) {
   caffe::TrainOptions& o = flags.options;
   c.option_defaults()->group("Exchange of gradients");
   c.add_option("--policy", o.policy, "What the plan makes least: the time of a step, or its bytes")->check(OneOf({"time", "bytes"}));
+  c.add_option("--strategy", o.strategy,
+               "How layers are scheduled: Poseidon's way, or that of a published system, to compare with")
+      ->check(OneOf(sync::StrategyNames()));
   c.add_option("--scheme", flags.schemes, plan::SchemeNames("LAYER=") + ": how this layer goes; repeatable")
       ->type_name("LAYER=SCHEME")
       ->allow_extra_args(false);

@@ -146,6 +146,16 @@ Result<SolverParameter> ReadJobSolver(const TrainOptions& options) {
   for (const std::string& stage : options.stages) {
     solver.mutable_train_state()->add_stage(stage);
   }
+  if (options.iterations > 0) {
+    solver.set_max_iter(static_cast<std::int32_t>(options.iterations));
+    solver.clear_snapshot();
+    solver.set_snapshot_after_train(false);
+    solver.clear_test_net();
+    solver.clear_test_net_param();
+    solver.clear_test_state();
+    solver.clear_test_iter();
+    solver.clear_test_interval();
+  }
   solver.set_snapshot_prefix(CompleteSnapshotPrefix(solver.snapshot_prefix(), options.solver));
   if (options.global_batch && options.workers > 1) POSEIDON_RETURN_IF_ERROR(DivideNets(options, &solver));
   return solver;
@@ -189,6 +199,7 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::P
     return InvalidArgument("levels is '" + task.options.levels + "', expected flat, host or auto");
   }
   node.levels = *levels;
+  POSEIDON_ASSIGN_OR_RETURN(node.strategy, sync::StrategyNamed(task.options.strategy));
   const auto zero_compression = plan::ParseZeroCompression(task.options.zero_compression);
   if (!zero_compression) {
     return InvalidArgument("zero_compression is '" + task.options.zero_compression + "', expected auto, off or always");

@@ -18,6 +18,7 @@ struct TrainOptions {
   std::string solver;    // path of the solver prototxt
   std::string snapshot;  // a .solverstate to resume from
   std::string weights;   // .caffemodel files to fine-tune from, separated by commas
+  std::uint64_t iterations = 0;  // trains so many, without tests and snapshots; 0: as the solver says
   int level = 0;
   std::vector<std::string> stages;
   std::uint16_t workers = 1;
@@ -28,6 +29,7 @@ struct TrainOptions {
   std::map<std::string, std::string> schemes;  // by layer, by their names
   std::string plan_file;                       // plan.json to follow
   std::string wire = "auto";                   // auto, tls, auth, plain
+  std::string strategy = "poseidon";           // sync/strategy.h
   std::string levels = "auto";                 // flat, host, auto: plan/hosts.h
   std::string zero_compression = "auto";       // auto, off, always: plan/compression.h
   std::uint16_t lanes = 0;                     // of the network; 0: as many as the links need (plan/lanes.h)
@@ -46,8 +48,8 @@ struct TrainOptions {
   std::string net_outputs;    // prefix of the CSV file that Poseidon-Caffe wrote (net_outputs.h); empty: none
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, level, stages, workers, servers, sync,
-                                   global_batch, policy, schemes, plan_file, wire, levels, zero_compression, lanes, machines,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, iterations, level, stages, workers, servers, sync,
+                                   global_batch, policy, schemes, plan_file, wire, strategy, levels, zero_compression, lanes, machines,
                                    dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect,
                                    sighup_effect, on_nan, dtype, caffe_log, one_stream, net_outputs, final_plan_step)
 

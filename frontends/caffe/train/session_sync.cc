@@ -151,7 +151,12 @@ Status SessionSync::AwaitAll() {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     POSEIDON_RETURN_IF_ERROR(AwaitLayer(i));
   }
+  all_landed_ = true;
   return OkStatus();
+}
+
+Status SessionSync::AwaitAsStrategyDoes() {
+  return session_.strategy().waits_for_all && !all_landed_ ? AwaitAll() : OkStatus();
 }
 
 // The work of net layers that are not the first of a declared one counts with the declared layer before them (or the
@@ -197,6 +202,7 @@ FactorPair SessionSync::Joined(std::vector<FactorPair> passes) const {
 Status SessionSync::GradientReady(int net_layer, std::uint32_t weight) {
   const std::size_t index = by_net_layer_.at(net_layer);
   Layer& layer = layers_[index];
+  all_landed_ = false;
   if (++layer.ready < layer.net_layers.size()) return OkStatus();
   layer.ready = 0;
   session::Push push{{.step = step_, .gradient = GradientOf(layer), .weight = weight}};
@@ -217,7 +223,10 @@ Status SessionSync::AwaitLayer(std::size_t index) {
 }
 
 // When the mean of one net layer has landed, so have those of all that share its message, until the next push.
-Status SessionSync::Await(int net_layer) { return AwaitLayer(by_net_layer_.at(net_layer)); }
+Status SessionSync::Await(int net_layer) {
+  POSEIDON_RETURN_IF_ERROR(AwaitAsStrategyDoes());
+  return AwaitLayer(by_net_layer_.at(net_layer));
+}
 
 int SessionSync::AwaitAny(std::span<const int> net_layers) {
   std::vector<LayerId> layers;

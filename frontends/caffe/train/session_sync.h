@@ -56,6 +56,7 @@ class SessionSync final : public GradientSync, public Collectives {
   const std::vector<plan::LayerSpec>& specs() const { return specs_; }
   // For each of them the unique names of its net layers.
   const std::vector<std::vector<std::string>>& members() const { return members_; }
+  const sync::Strategy& strategy() const { return session_.strategy(); }
   // The model that trains.
   session::Model& model() { return *model_; }
   const session::Model& model() const { return *model_; }
@@ -93,6 +94,8 @@ class SessionSync final : public GradientSync, public Collectives {
   std::vector<wire::Measured::Layer> Measured() const;
   Status AwaitLayer(std::size_t index);
   Status AwaitAll();
+  // Waits for all layers where the strategy does so before the first of the next forward pass.
+  Status AwaitAsStrategyDoes();
   FactorPair Joined(std::vector<FactorPair> passes) const;
 
   session::Session& session_;
@@ -107,6 +110,7 @@ class SessionSync final : public GradientSync, public Collectives {
   std::map<int, std::size_t> by_net_layer_;
   std::optional<std::uint64_t> first_step_;  // the solver's number of our step 0
   Step step_;
+  bool all_landed_ = true;  // since the last push
   std::uint64_t final_steps_ = 0;
   session::ModelStatistics before_final_;
   std::vector<std::uint32_t> rows_;

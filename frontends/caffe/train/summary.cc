@@ -56,7 +56,7 @@ std::vector<plan::LayerOutcome> OutcomesOf(const EndedRun& run) {
 // different workers may differ by 16 elements.
 plan::Plan OwnPlan(const SessionSync& sync, int rank) {
   plan::Plan own = sync.model().plan();
-  const auto slices = plan::AssignSlices(sync.specs(), own.cluster.shards());
+  const auto slices = plan::AssignSlices(sync.specs(), own.cluster.shards(), sync.strategy().placement);
   for (std::size_t i = 0; i < own.layers.size(); ++i) {
     const plan::LayerPayload payload =
         plan::PayloadOf(sync.specs()[i], slices[i], own.layers[i], own.cluster);
@@ -149,7 +149,9 @@ void PrintPlan(const EndedRun& run, Output& out) {
   const plan::Plan used = OwnPlan(*run.sync, run.task.rank);
   const std::vector<plan::LayerOutcome> outcomes = OutcomesOf(run);
   // No empty line before it: Caffe's parse_log.py, given all that a run prints, ends at one.
-  out.Print("plan (per worker and step):\n" + plan::PlanTable(used, run.sync->specs(), outcomes, out.width()) +
+  const std::string& strategy = run.task.options.strategy;
+  const std::string of_strategy = strategy == "poseidon" ? "" : ", strategy " + strategy;
+  out.Print("plan (per worker and step" + of_strategy + "):\n" + plan::PlanTable(used, run.sync->specs(), outcomes, out.width()) +
             Wrapped(plan::PlanSummary(used, run.reporter.median_step_seconds()), out.width(), kIndent) + "\n" +
             Wrapped(plan::WhatWouldHelp(used, run.sync->specs()), out.width(), kIndent));
   const auto mode =
@@ -181,6 +183,7 @@ std::string SummaryText(const EndedRun& run) {
   }
   json summary = {{"workers", run.task.options.workers},
                   {"servers", run.task.options.servers},
+                  {"strategy", run.task.options.strategy},
                   {"iterations", run.solver.iteration()},
                   {"seconds", run.seconds},
                   {"images_per_s", reporter.images_per_second()},

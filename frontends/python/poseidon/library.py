@@ -72,7 +72,8 @@ class Options(Struct):
                 ("levels", c_int32), ("reserved3", c_uint32), ("machine", c_char_p),
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
                 ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p),
-                ("verdict_file", c_char_p), ("zero_compression", c_int32), ("lanes", c_uint32)]
+                ("verdict_file", c_char_p), ("zero_compression", c_int32), ("lanes", c_uint32),
+                ("strategy", c_char_p)]
 
 
 class PlaceWanted(Struct):
@@ -199,6 +200,7 @@ PLAIN: dict[str, tuple[Any, list[Any]]] = {  # with what they return
     "code_name": (c_char_p, [c_int32]),
     "rank": (c_uint32, [SESSION]),
     "workers": (c_uint32, [SESSION]),
+    "waits_for_all": (c_int32, [SESSION]),
     "member_name": (c_size_t, [SESSION, c_int32, c_char_p, c_size_t]),
     "reset_timings": (None, [SESSION]),
     "abort": (None, [SESSION, c_char_p]),

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         levels: Literal["flat", "host", "auto"]
         zero_compression: Literal["auto", "off", "always"]
         lanes: int
+        strategy: Literal["poseidon", "wfbp", "p3", "dear", "ps-2017", "dense"] | None
         stuck_after: float
         blas: Path | None
         trace_spans: int
@@ -84,7 +85,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                  final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = JOIN_TIMEOUT,
                  dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
                  levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None, trace_spans: int = 0,
-                 zero_compression: str = "auto", lanes: int = 0) -> c.Options:
+                 zero_compression: str = "auto", lanes: int = 0, strategy: str | None = None) -> c.Options:
     """The C struct of these keywords; None for final_plan_step keeps the first plan. `trace_spans`: how many spans are kept
     for take_trace, of 64 bytes each; 0: none. Whole steps are kept, the first three and as many of the last as fit."""
     encode: Callable[[object], bytes | None] = lambda text: None if text is None else str(text).encode()
@@ -110,6 +111,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         stuck_after_seconds=stuck_after, trace_spans=trace_spans, interrupted=interruption.asked,
         blas=encode(blas or os.environ.get("POSEIDON_BLAS") or None), policy=c.POLICY[policy],
         levels=c.LEVELS[levels], zero_compression=c.ZERO_COMPRESSION[zero_compression], lanes=lanes, schemes=encode(schemes), plan_pin=encode(plan_pin),
+        strategy=encode(strategy or os.environ.get("POSEIDON_STRATEGY") or None),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step,
         verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None))
     if log is not None:
@@ -222,6 +224,7 @@ class Session:
             raise
         self.rank: int = self.c.rank(self.handle)
         self.workers: int = self.c.workers(self.handle)
+        self.waits_for_all = bool(self.c.waits_for_all(self.handle))  # before the next forward pass
         self.final_plan_step: int = options.final_plan_step or 10
 
     @property

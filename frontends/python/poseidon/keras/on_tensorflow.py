@@ -14,7 +14,7 @@ from .. import profiling
 from .. import tensorflow as _tensorflow
 from ..errors import PoseidonError, kind_of
 from ..session import Session
-from ..tensorflow import busy, init, rank, shutdown, trace, workers
+from ..tensorflow import busy, init, joined, rank, shutdown, trace, workers
 from . import alone, arrays, batches, data, optimizers, training, updates
 from .late import LateUpdate, has_own_step, why_not
 from .models import check_is_model, like, refuse_compiled, without_seeds
@@ -189,6 +189,8 @@ class Training(training.Training):
     def plan_fit(self, asked: dict[str, Any]) -> None:
         """Keeps why the updates of this fit must not be late; None where they may be."""
         self.at_once_because = why_not(self.model, asked["callbacks"], self.own_step)
+        if joined().waits_for_all:
+            self.at_once_because = "the strategy has it so"
 
     def begin_steps(self) -> None:
         if self.at_once_because is None:

@@ -64,6 +64,8 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
       host combine first, "host", "flat" (not) or "auto" (where there are several hosts and one of them has several workers)
     - zero_compression: whether factors leave without their zeros, from which the others make the same bits: "auto" (default:
       each for which that takes less time than sending them), "off" or "always" (for tests)
+    - strategy: "poseidon" (default, unless POSEIDON_STRATEGY has another), or the way of a published system, to compare with: "wfbp",
+      "p3", "dear", "ps-2017", "dense"; the same on all workers. With "wfbp" and "ps-2017" overlap="forward" is overlap="backward"
     - lanes: threads of the network of every worker, each with connections of its own (default 0: as many as the links need and
       the cores have to spare); worker 0's counts
     - join_timeout (120): seconds to wait for all workers; dead_after (30): seconds after which a silent worker is lost;
@@ -159,7 +161,7 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
     leaves each worker its own; `check_every`, `tf32`: see distribute. The model may be compiled before or after.
     DistributedDataParallel and fully sharded models around, inside or beside it are refused: they average the same gradients.
     """
-    _wrapped.append(Exchange(joined(), model, optimizer, overlap, factors, buffers, check_every, tf32))
+    _wrapped.append(Exchange(joined(), model, optimizer, overlap and not joined().waits_for_all, factors, buffers, check_every, tf32))
     return _wrapped[-1]
 
 
