@@ -85,7 +85,7 @@ def main(words: Sequence[str]) -> int:
                     print(f"poseidon: {failed}", file=sys.stderr)
                     return 1
     print(table(found))
-    print(f"steps: medians of {options.iterations} iterations, those before the final plan left out, and over {options.rounds} rounds")
+    print(f"steps: medians of {options.iterations} iterations, those before the final plan left out, and over {options.rounds} round" + "s" * (options.rounds > 1))
     return 0
 
 

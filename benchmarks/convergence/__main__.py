@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss and accuracy by iterations and seconds, of 1, 2, 4 and 8 workers at one global batch; writes docs/convergence.md.
+
+  python3 -m benchmarks.convergence               # trains all, some minutes
+  python3 -m benchmarks.convergence --only lenet
+  python3 -m benchmarks.convergence --render      # trains nothing, writes the page from what was found
+
+Needs build/release/bin/poseidon, and Fashion-MNIST from Debian's package dataset-fashion-mnist. What was found is kept in
+docs/convergence/found.json.
+"""
+import argparse
+import json
+import sys
+
+from benchmarks.cells import FOLDER, ROOT
+from benchmarks.claims.ours import found_now
+from benchmarks.performance.record import rounded
+from benchmarks.performance.standalone import Failed
+
+from . import page, trained
+
+PROGRAM = ROOT / "build/release/bin/poseidon"
+WORK = FOLDER.parent / "convergence"
+PICTURES = ROOT / "docs/convergence"
+FOUND = PICTURES / "found.json"
+PAGE = ROOT / "docs/convergence.md"
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.convergence", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=list(trained.NETS))
+    parser.add_argument("--render", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def train_all(net):
+    WORK.mkdir(parents=True, exist_ok=True)
+    net.make(PROGRAM, WORK)
+    runs = []
+    for workers in trained.WORKERS:
+        run = trained.train(PROGRAM, net, workers, WORK)
+        runs.append(run | {"difference": trained.largest_difference((runs or [run])[0], run)})
+        print(f"{net.name}, {workers} workers: loss {runs[-1]['losses'][-1][2]:.4f}, {runs[-1]['seconds']:.1f} s", flush=True)
+    return runs
+
+
+def main(arguments):
+    options = parse(arguments)
+    found = json.loads(FOUND.read_text()) if FOUND.exists() else {"nets": {}}
+    if not options.render:
+        try:
+            for net in trained.NETS.values():
+                if options.only in (None, net.name):
+                    found["nets"][net.name] = rounded(train_all(net))
+        except Failed as failure:
+            print(f"convergence: {failure}", file=sys.stderr)
+            return 1
+        found |= found_now()
+        FOUND.write_text(json.dumps(found, sort_keys=True) + "\n")
+    for name, runs in found["nets"].items():
+        page.plot(runs, PICTURES / f"{name}.svg")
+    PAGE.write_text(page.text_of(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
