@@ -39,7 +39,7 @@ std::vector<Action> StepOf(const Mode& mode, std::size_t layers) {
 Result<plan::PlanOptions> PlanningOf(const Wishes& wishes, const Mode& mode,
                                      const ScaledModel& model) {
   plan::PlanOptions planning;
-  const std::string name = !wishes.policy.empty() ? wishes.policy : mode.pairs ? "bytes" : "time";
+  const std::string name = wishes.policy.empty() ? std::string(plan::NameOf(mode.strategy.policy)) : wishes.policy;
   const auto policy = plan::ParsePolicy(name);
   if (!policy) return InvalidArgument("policy '" + name + "' is unknown");
   if (mode.pairs && *policy == plan::Policy::kTime) {

@@ -196,8 +196,8 @@ double JudgedSeconds(const StepPrediction& prediction) {
 }
 
 StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vector<Slice>> slices,
-                     const ClusterSpec& cluster, std::span<const LayerMeasurement> measured)
-    : cluster_(cluster), forward_order_(ForwardOrder(layers)) {
+                     const ClusterSpec& cluster, std::span<const LayerMeasurement> measured, bool waits_for_all)
+    : cluster_(cluster), waits_for_all_(waits_for_all), forward_order_(ForwardOrder(layers)) {
   POSEIDON_CHECK(slices.size() == layers.size() && measured.size() == layers.size(),
                  "the model needs slices and a measurement for each layer");
   const auto choice_of = [&](std::size_t i, Scheme scheme) -> Choice {
@@ -294,6 +294,7 @@ StepPrediction StepModel::Bound(std::span<const Scheme> schemes, const Speeds& s
     prediction.step = std::max({prediction.step, busy, serving});
     prediction.wait_free = std::max({prediction.wait_free, busy, serving});
   }
+  if (waits_for_all_) prediction.step = prediction.wait_free;
   return prediction;
 }
 

@@ -87,9 +87,10 @@ struct Speeds {
 // The cost of each layer under each scheme, computed once, and the prediction of any choice.
 class StepModel {
  public:
-  // All spans have one entry per layer in declaration order; the model keeps no reference to them.
+  // All spans have one entry per layer in declaration order; the model keeps no reference to them. `waits_for_all`: the next
+  // step begins when all transfers are over, so the step is the wait-free one.
   StepModel(std::span<const LayerSpec> layers, std::span<const std::vector<Slice>> slices,
-            const ClusterSpec& cluster, std::span<const LayerMeasurement> measured);
+            const ClusterSpec& cluster, std::span<const LayerMeasurement> measured, bool waits_for_all = false);
 
   // `schemes`: one per layer, that applies to it or is kDense; factors only where its rows are known.
   //
@@ -121,6 +122,7 @@ class StepModel {
   const Choice& choice(std::size_t layer, Scheme scheme) const;
 
   ClusterSpec cluster_;
+  bool waits_for_all_;
   std::vector<std::size_t> forward_order_;
   std::vector<std::vector<Choice>> choices_;  // by layer and IndexOf(scheme); empty where it does not apply
   double single_worker_seconds_ = 0;

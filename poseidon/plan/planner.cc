@@ -197,23 +197,6 @@ struct Open {
   bool products_agree = true;   // of the members, in the test product
 };
 
-// The model, with the step that the strategy makes of it.
-class Predictions {
- public:
-  Predictions(const StepModel& model, bool waits_for_all) : model_(model), waits_for_all_(waits_for_all) {}
-  StepPrediction Predict(const std::vector<Scheme>& schemes) const { return Seen(model_.Predict(schemes)); }
-  StepPrediction Bound(const std::vector<Scheme>& schemes) const { return Seen(model_.Bound(schemes)); }
-
- private:
-  StepPrediction Seen(StepPrediction prediction) const {
-    if (waits_for_all_) prediction.step = prediction.wait_free;
-    return prediction;
-  }
-
-  const StepModel& model_;
-  const bool waits_for_all_;
-};
-
 // Chooses the schemes of least JudgedSeconds for all open layers together. Where there are few
 // combinations, it tries all of them. Otherwise it starts from the simplest schemes and changes layers in
 // the order of computing added per second of link time saved, least first; it tries the plan after each
@@ -223,8 +206,8 @@ class Predictions {
 // two, that help most, as long as a change helps.
 class TimeSearch {
  public:
-  TimeSearch(const StepModel& model, const Predictions& predictions, std::vector<Scheme> fixed, const std::vector<Open>& open)
-      : model_(model), predictions_(predictions), best_(std::move(fixed)), open_(open) {
+  TimeSearch(const StepModel& model, std::vector<Scheme> fixed, const std::vector<Open>& open)
+      : model_(model), best_(std::move(fixed)), open_(open) {
     for (const Open& one : open_) best_[one.layer] = one.schemes.front();
     least_ = Judge(best_);
   }
@@ -255,12 +238,12 @@ class TimeSearch {
   };
 
   double Judge(const std::vector<Scheme>& schemes) const {
-    return JudgedSeconds(predictions_.Predict(schemes));
+    return JudgedSeconds(model_.Predict(schemes));
   }
   // Takes `schemes` over if they are better.
   bool Try(const std::vector<Scheme>& schemes) {
     // The bound never exceeds the prediction and plays no step, so most plans are ruled out cheaply.
-    if (!Shorter(JudgedSeconds(predictions_.Bound(schemes)), least_)) return false;
+    if (!Shorter(JudgedSeconds(model_.Bound(schemes)), least_)) return false;
     const double seconds = Judge(schemes);
     if (!Shorter(seconds, least_)) return false;
     best_ = schemes;
@@ -392,7 +375,6 @@ class TimeSearch {
   static constexpr std::size_t kMostTried = 1024;
   static constexpr std::size_t kMostPaired = 32;  // open layers: pairs of changes grow with their square
   const StepModel& model_;
-  const Predictions& predictions_;
   std::vector<Scheme> best_;
   double least_ = 0;
   const std::vector<Open>& open_;
@@ -502,7 +484,7 @@ std::optional<Fixed> FixedScheme(const LayerSpec& layer, const std::vector<Schem
     if (!is_forced && allowed.size() == 1) return fixed(kProductsDiffer);
   }
   if (is_forced) return Fixed{.scheme = forced->second, .forced = true, .reason = {}};
-  if (options.only_dense) return Fixed{.scheme = kDense, .reason = kOnlyDense};
+  if (options.only_dense) return fixed(kOnlyDense);
   if (cluster.workers == 1) return fixed("one worker has nothing to broadcast");
   // No rows at all, where its gradient came whole: what factors would take is not known then either.
   if (measured.rows.empty() || AllRows(measured) == 0) return fixed(kRowsUnknown);
@@ -550,15 +532,15 @@ BeforeSearch DecideWithoutTimes(std::span<const LayerSpec> layers, const Reasons
 }
 
 // Sets the reasons of the layers that the search decided: what a step would take with each scheme in turn.
-void ExplainSearch(const Predictions& predictions, const Reasons& reasons, const std::vector<Open>& open,
+void ExplainSearch(const StepModel& model, const Reasons& reasons, const std::vector<Open>& open,
                    const std::vector<Scheme>& schemes, Plan& plan) {
-  const double step = predictions.Predict(schemes).step;
+  const double step = model.Predict(schemes).step;
   for (const Open& one : open) {
     std::vector<double> steps;
     for (const Scheme scheme : one.schemes) {
       std::vector<Scheme> with = schemes;
       with[one.layer] = scheme;
-      steps.push_back(scheme == schemes[one.layer] ? step : predictions.Predict(with).step);
+      steps.push_back(scheme == schemes[one.layer] ? step : model.Predict(with).step);
     }
     std::string& reason = plan.layers[one.layer].reason;
     reason = reasons.ByTime(one.layer, schemes[one.layer], one.schemes, steps);
@@ -566,7 +548,7 @@ void ExplainSearch(const Predictions& predictions, const Reasons& reasons, const
   }
 }
 
-void SetPredictions(const StepModel& model, const Predictions& predictions, const std::vector<Scheme>& schemes, Plan& plan) {
+void SetPredictions(const StepModel& model, const std::vector<Scheme>& schemes, Plan& plan) {
   for (std::size_t i = 0; i < schemes.size(); ++i) {
     LayerPlan& layer_plan = plan.layers[i];
     layer_plan.scheme = schemes[i];
@@ -575,8 +557,8 @@ void SetPredictions(const StepModel& model, const Predictions& predictions, cons
     layer_plan.transfer_seconds = model.cost(i, schemes[i]).transfer;
     layer_plan.rebuild_seconds = model.cost(i, schemes[i]).rebuild;
   }
-  const StepPrediction prediction = predictions.Predict(schemes);
-  const StepPrediction dense = predictions.Predict(std::vector<Scheme>(schemes.size(), kDense));
+  const StepPrediction prediction = model.Predict(schemes);
+  const StepPrediction dense = model.Predict(std::vector<Scheme>(schemes.size(), kDense));
   plan.step_seconds = prediction.step;
   plan.compute_seconds = prediction.compute;
   plan.single_worker_seconds = model.single_worker_seconds();
@@ -594,8 +576,7 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
                       std::span<const LayerMeasurement> measurements, const PlanOptions& options) {
   POSEIDON_RETURN_IF_ERROR(Check(layers, cluster, measurements, options));
   const auto slices = AssignSlices(layers, cluster.shards(), options.placement);
-  const StepModel model(layers, slices, cluster, measurements);
-  const Predictions predictions(model, options.waits_for_all);
+  const StepModel model(layers, slices, cluster, measurements, options.waits_for_all);
   const Reasons reasons(layers, model, measurements, options);
 
   Plan plan;
@@ -607,9 +588,9 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
     plan.layers[i].measured = measurements[i];
   }
   auto [schemes, open] = DecideWithoutTimes(layers, reasons, options, plan);
-  if (!open.empty()) schemes = TimeSearch(model, predictions, std::move(schemes), open).Run();
-  ExplainSearch(predictions, reasons, open, schemes, plan);
-  SetPredictions(model, predictions, schemes, plan);
+  if (!open.empty()) schemes = TimeSearch(model, std::move(schemes), open).Run();
+  ExplainSearch(model, reasons, open, schemes, plan);
+  SetPredictions(model, schemes, plan);
   SetSendOrder(model, schemes, plan);
   return plan;
 }
