@@ -39,27 +39,26 @@ def train_all(net):
     net.make(PROGRAM, WORK)
     runs = []
     for workers in trained.WORKERS:
-        run = trained.train(PROGRAM, net, workers, WORK)
-        runs.append(run | {"difference": trained.largest_difference((runs or [run])[0], run)})
+        runs.append(trained.train(PROGRAM, net, workers, WORK))
+        runs[-1]["difference"] = trained.largest_difference(runs[0], runs[-1])
         print(f"{net.name}, {workers} workers: loss {runs[-1]['losses'][-1][2]:.4f}, {runs[-1]['seconds']:.1f} s", flush=True)
     return runs
 
 
 def main(arguments):
     options = parse(arguments)
-    found = json.loads(FOUND.read_text()) if FOUND.exists() else {"nets": {}}
+    found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     if not options.render:
         try:
             for net in trained.NETS.values():
                 if options.only in (None, net.name):
-                    found["nets"][net.name] = rounded(train_all(net))
+                    found[net.name] = found_now() | {"runs": rounded(train_all(net))}
         except Failed as failure:
             print(f"convergence: {failure}", file=sys.stderr)
             return 1
-        found |= found_now()
         FOUND.write_text(json.dumps(found, sort_keys=True) + "\n")
-    for name, runs in found["nets"].items():
-        page.plot(runs, PICTURES / f"{name}.svg")
+    for name, of_net in found.items():
+        page.plot(of_net["runs"], PICTURES / f"{name}.svg")
     PAGE.write_text(page.text_of(found))
     return 0
 

@@ -39,9 +39,9 @@ class PageTest(unittest.TestCase):
     def test_it_says_what_was_found(self):
         found = json.loads(FOUND.read_text())
         self.assertEqual(PAGE.read_text(), page.text_of(found))
-        for name, runs in found["nets"].items():
+        for name, of_net in found.items():
             self.assertTrue((PICTURES / f"{name}.svg").exists())
-            self.assertEqual([run["workers"] for run in runs], list(trained.WORKERS))
+            self.assertEqual([run["workers"] for run in of_net["runs"]], list(trained.WORKERS))
 
 
 if __name__ == "__main__":

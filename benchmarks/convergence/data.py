@@ -9,7 +9,6 @@ import numpy as np
 from benchmarks.performance.standalone import Failed
 
 ORIGINALS = pathlib.Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
-CIFAR_RECORD = 1 + 3 * 32 * 32  # the label, then three planes
 
 
 def originals(part):

@@ -34,14 +34,15 @@ def text_of(found):
     """The page. `found`: what __main__ keeps."""
     text = HEAD
     for name, net in NETS.items():
-        if name not in found["nets"]:
+        if name not in found:
             continue
+        of_net = found[name]
         text += f"## {net.title}\n\n![Loss and accuracy of {net.title} by iterations and seconds.](convergence/{name}.svg)\n\n"
-        text += f"Global batch {net.batch}, {net.iterations} iterations, loss and accuracy over 2,000 images of the test ({found['date']}, " \
-                f"{found['commit'] or 'an unknown commit'}).\n\n"
+        text += f"Global batch {net.batch}, {net.iterations} iterations, loss and accuracy over 2,000 images of the test ({of_net['date']}, " \
+                f"{of_net['commit'] or 'an unknown commit'}).\n\n"
         text += table(["workers", "last test loss", "last accuracy", f"difference of the test loss from one worker at iteration {net.tests_every}",
                        "largest difference", "equal bits on all workers",
-                       "time"], rows_of(found["nets"][name])) + "\n\n"
+                       "time"], rows_of(of_net["runs"])) + "\n\n"
     return text.rstrip() + "\n" + TAIL
 
 

@@ -29,12 +29,13 @@ CLI::Option* AddText(CLI::App& command, const std::string& name, const std::stri
   return command.add_option(name, meaning)->type_name(placeholder)->type_size(1)->default_str("");
 }
 
-// The flags that were given, each with its value.
+// The flags that were given, each with its value, and what the command leaves to another one.
 std::vector<std::string> WordsOf(const CLI::App& command) {
   std::vector<std::string> words;
   for (const CLI::Option* option : command.get_options([](const CLI::Option* one) { return one->count() > 0; })) {
     for (const std::string& value : option->results()) words.push_back(option->get_name() + "=" + value);
   }
+  for (const std::string& word : command.remaining()) words.push_back(word);
   return words;
 }
 
@@ -64,12 +65,7 @@ void AddPythonCommands(CLI::App& app) {
   AddText(*compare, "--rounds", "N", "Runs of each strategy")->check(WholeNumber(1, 1000))->default_str("3");
   compare->allow_extras();
   for (CLI::App* const command : {doctor, demo, compare}) {
-    command->callback([command] {
-      std::vector<std::string> words = WordsOf(*command);
-      const std::vector<std::string> others = command->remaining();
-      words.insert(words.end(), others.begin(), others.end());
-      BecomePython(command->get_name(), words);
-    });
+    command->callback([command] { BecomePython(command->get_name(), WordsOf(*command)); });
   }
 }
 

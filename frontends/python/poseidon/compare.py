@@ -17,6 +17,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .report import aligned
+
 STRATEGIES = ("poseidon", "dense", "wfbp", "p3", "dear", "ps-2017")
 Summary = Mapping[str, Any]  # of a run, as `poseidon train` writes it
 
@@ -45,25 +47,21 @@ def sent_by(summary: Summary) -> float:
     return float(sum(layer["counted_bytes"]["sent"] for layer in summary["plan"]))
 
 
-def row(strategy: str, rounds: Sequence[Summary], first: Summary) -> list[str]:
-    """`first`: a run of the strategy to compare with."""
-    steps = [one["step_seconds"]["measured"] for one in rounds]
-    ratio = statistics.median(steps) / first["step_seconds"]["measured"]
-    return [strategy, milliseconds(statistics.median(steps)), f"{milliseconds(min(steps))} to {milliseconds(max(steps))}",
-            milliseconds(rounds[-1]["step_seconds"]["predicted"]), f"{ratio:.3f}", f"{sent_by(rounds[-1]) / 1e6:.3g} MB",
-            f"{statistics.median(one['hidden_share'] for one in rounds):.0%}",
-            "same" if rounds[-1]["weights_hash"] == first["weights_hash"] else "rounded otherwise"]
+def row(strategy: str, rounds: Sequence[Summary], others: Sequence[Summary]) -> list[str]:
+    """`others`: the rounds of the strategy to compare with."""
+    steps, other_steps = ([one["step_seconds"]["measured"] for one in runs] for runs in (rounds, others))
+    step = statistics.median(steps)
+    return [strategy, milliseconds(step), f"{milliseconds(min(steps))} to {milliseconds(max(steps))}",
+            milliseconds(rounds[-1]["step_seconds"]["predicted"]), f"{step / statistics.median(other_steps):.3f}",
+            f"{sent_by(rounds[-1]) / 1e6:.3g} MB", f"{statistics.median(one['hidden_share'] for one in rounds):.0%}",
+            "same" if rounds[-1]["weights_hash"] == others[-1]["weights_hash"] else "rounded otherwise"]
 
 
 def table(found: Mapping[str, Sequence[Summary]]) -> str:
     """A line for each strategy; the first one is what the others are compared with."""
-    strategies = list(found)
-    first = min(found[strategies[0]], key=lambda one: abs(one["step_seconds"]["measured"] - statistics.median(
-        other["step_seconds"]["measured"] for other in found[strategies[0]])))
     rows = [["strategy", "step", "over the rounds", "predicted", "ratio", "sent", "hidden", "weights"]]
-    rows += [row(strategy, rounds, first) for strategy, rounds in found.items()]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip() for cells in rows)
+    rows += [row(strategy, rounds, next(iter(found.values()))) for strategy, rounds in found.items()]
+    return "\n".join(aligned(rows, set(range(len(rows[0])))))
 
 
 def main(words: Sequence[str]) -> int:
