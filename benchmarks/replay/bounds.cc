@@ -14,8 +14,8 @@
 #include "benchmarks/replay/program.h"
 #include "benchmarks/replay/rules.h"
 #include "benchmarks/replay/scaled_model.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/plan/schemes.h"
-#include "tools/profile/quantities.h"
 
 namespace poseidon::replay {
 namespace {
@@ -67,7 +67,7 @@ Result<plan::Plan> PlanOf(const Options& options, const ScaledModel& model) {
 Status Run(const Options& options) {
   POSEIDON_ASSIGN_OR_RETURN(const Mode mode, ModeNamed(options.mode));
   POSEIDON_ASSIGN_OR_RETURN(const profile::Profile profile, profile::ReadProfile(options.profile));
-  POSEIDON_ASSIGN_OR_RETURN(const double rate, profile::ParseRate(options.rate));
+  POSEIDON_ASSIGN_OR_RETURN(const double rate, ParseRate(options.rate));
   POSEIDON_ASSIGN_OR_RETURN(const ScaledModel model,
                             AsModeSeesIt(options.wishes, mode, Scale(profile, options.scale), options.workers,
                                          PairElements(kPairMib, options.scale)));

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "poseidon/base/quantities.h"
 #include "poseidon/session/tcp_session.h"
 
 namespace poseidon::replay {
@@ -27,6 +28,7 @@ void AddFlags(CLI::App& app, Member& member) {
   app.add_option("--token-file", member.token_file)->required();
   app.add_option("--wire", member.wire)->check(CLI::IsMember({"plain", "auth", "tls"}));
   app.add_option("--lanes", member.lanes, "threads of the network, each with connections of its own")->check(CLI::Range(1, 16));
+  app.add_option("--bandwidth", member.bandwidth, "of its link that a member may use: 400Mbit");
   app.add_option("--chunk", member.chunk, "bytes of a frame, instead of what the link asks for");
   app.add_option("--send-buffer", member.send_buffer,
                  "bytes that a socket holds undelivered instead of what the link asks for, 0: the system's");
@@ -42,6 +44,10 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
   node.listen = {member.listen, member.rank == 0 ? member.port : std::uint16_t{0}};
   node.coordinator = {member.coordinator, member.port};
   node.lanes = member.lanes;
+  if (!member.bandwidth.empty()) {
+    POSEIDON_ASSIGN_OR_RETURN(const double bits, ParseRate(member.bandwidth));
+    node.bandwidth = bits / 8;
+  }
   node.cores = std::max(1u, std::thread::hardware_concurrency());
   if (member.chunk > 0) {
     node.strategy.flow = {member.chunk, member.chunk};

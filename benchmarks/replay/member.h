@@ -24,6 +24,7 @@ struct Member {
   std::string token_file;
   std::string wire = "plain";
   std::uint16_t lanes = 1;
+  std::string bandwidth;  // of its link that a member may use; empty: all
   std::size_t chunk = 0;  // 0: what the link asks for
   int send_buffer = -1;   // likewise below 0
 };

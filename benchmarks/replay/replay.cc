@@ -20,10 +20,12 @@
 #include "benchmarks/replay/rules.h"
 #include "benchmarks/replay/scaled_model.h"
 #include "benchmarks/replay/stream.h"
+#include "poseidon/base/lesser.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/base/trace.h"
+#include "poseidon/messaging/budget.h"
 #include "poseidon/session/session.h"
 #include "poseidon/factors/rebuild.h"
-#include "tools/profile/quantities.h"
 
 namespace poseidon::replay {
 namespace {
@@ -250,7 +252,9 @@ class Worker {
     const session::Statistics after = session_->Collect();
     const plan::Plan& plan = synced_->plan();
     double rate = after.link.bytes_per_second;
-    if (!options_.rate.empty()) rate = PayloadRate(profile::ParseRate(options_.rate).value());
+    if (!options_.rate.empty()) {
+      rate = LesserRate(PayloadRate(ParseRate(options_.rate).value()), messaging::PayloadWithin(after.bandwidth));
+    }
     const Bounds bounds = BoundsOf(model_, times_, plan, options_.member.workers, rate, options_.warm_up,
                                    options_.steps);
     json schemes = json::object();
@@ -305,7 +309,7 @@ class Worker {
 Status Play(const Options& options) {
   POSEIDON_ASSIGN_OR_RETURN(const Mode mode, ModeNamed(options.mode));
   POSEIDON_ASSIGN_OR_RETURN(profile::Profile profile, profile::ReadProfile(options.profile));
-  if (!options.rate.empty()) POSEIDON_RETURN_IF_ERROR(profile::ParseRate(options.rate).status());
+  if (!options.rate.empty()) POSEIDON_RETURN_IF_ERROR(ParseRate(options.rate).status());
   prctl(PR_SET_TIMERSLACK, 1000);
   POSEIDON_ASSIGN_OR_RETURN(ScaledModel model,
                             AsModeSeesIt({options.policy, options.scheme}, mode,

@@ -9,10 +9,10 @@
 
 #include "benchmarks/replay/program.h"
 #include "benchmarks/simulate/scene.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/plan/lanes.h"
 #include "poseidon/wire/frame.h"
 #include "tools/profile/profile.h"
-#include "tools/profile/quantities.h"
 
 namespace poseidon::simulate {
 namespace {
@@ -53,8 +53,8 @@ Result<Scene> SceneOf(const Flags& flags, const profile::Profile& profile) {
                                         replay::PairElements(replay::kPairMib, flags.scale)));
   POSEIDON_ASSIGN_OR_RETURN(scene.planning,
                             replay::PlanningOf(wishes, scene.mode, scene.model));
-  POSEIDON_ASSIGN_OR_RETURN(const double rate, profile::ParseRate(flags.rate));
-  POSEIDON_ASSIGN_OR_RETURN(const double latency, profile::ParseDuration(flags.latency));
+  POSEIDON_ASSIGN_OR_RETURN(const double rate, ParseRate(flags.rate));
+  POSEIDON_ASSIGN_OR_RETURN(const double latency, ParseDuration(flags.latency));
   scene.unevenness = {flags.workers, flags.jitter, flags.straggler};
   scene.bytes_per_second = rate / flags.scale / 8 * flags.goodput;
   scene.latency = FromSeconds(latency + 0.5e-9);

@@ -11,6 +11,10 @@ std::size_t Columns(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
+std::string Padded(const std::string& text, std::size_t width) {
+  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
+}
+
 std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent, std::size_t begin) {
   std::string lines;
   std::size_t column = begin;

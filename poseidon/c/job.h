@@ -286,6 +286,10 @@ typedef struct poseidon_options {
   // How layers are scheduled: "poseidon", or a published system's way, to compare with: "wfbp", "p3", "dear", "ps-2017",
   // "dense" (docs/strategies.md). The same on all members, or the others are refused. NULL: "poseidon"
   const char* strategy;
+
+  // What this member may use of its link in each direction, headers included, as in "400Mbit" or "2.5Gbps". A job keeps to the
+  // least that a member says (docs/bandwidth.md). NULL: all of it
+  const char* bandwidth;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "poseidon/base/lesser.h"
 #include "poseidon/tensor/sum.h"
 
 namespace poseidon::coordinator {
@@ -49,12 +50,6 @@ Status CompareLayers(const std::vector<plan::LayerSpec>& first,
   return OkStatus();
 }
 
-// The least of two measured values, of which 0 says nothing.
-double LeastKnown(double a, double b) {
-  if (a <= 0) return std::max(b, 0.0);
-  return b > 0 ? std::min(a, b) : a;
-}
-
 }  // namespace
 
 Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t servers) {
@@ -84,11 +79,11 @@ Result<Agreement> Agree(std::span<const wire::Declare> by_rank, std::uint32_t se
     plan::ClusterSpec& cluster = agreement.cluster;
     // A step is synchronous and waits for its slowest worker, so of each number the worst counts: the plan is made for
     // it. A worker that has not measured says 0, which is unknown and not slow.
-    cluster.bandwidth = LeastKnown(cluster.bandwidth, own.bandwidth);
+    cluster.bandwidth = LesserRate(cluster.bandwidth, own.bandwidth);
     cluster.latency = std::max(cluster.latency, own.latency);
     cluster.copy_bytes_per_second =
-        LeastKnown(cluster.copy_bytes_per_second, own.copy_bytes_per_second);
-    cluster.rebuild_flops = LeastKnown(cluster.rebuild_flops, own.rebuild_flops);
+        LesserRate(cluster.copy_bytes_per_second, own.copy_bytes_per_second);
+    cluster.rebuild_flops = LesserRate(cluster.rebuild_flops, own.rebuild_flops);
     cluster.cores_per_worker = std::min(cluster.cores_per_worker, own.cores);
     cluster.cpu_seconds_per_wire_byte =
         std::max(cluster.cpu_seconds_per_wire_byte, own.cpu_seconds_per_wire_byte);

@@ -99,6 +99,7 @@ void Coordinator::Act(const Action& action) {
 void Coordinator::Welcome() {
   wire::Welcome welcome;
   welcome.generation = state_.options.generation;
+  welcome.bandwidth = state_.bandwidth;
   progress_ = BeginProgress(options_.progress, state_.members);
   // Members find the hosts in the roster's machines. Without machines all stay flat, whatever their own
   // options say (formation.cc, OnWelcome).
@@ -145,6 +146,7 @@ void Coordinator::OnJoin(ConnectionId connection, const wire::Join& join, bool h
   request.protocol_version = options_.membership.protocol_version;
   request.machine = join.machine;
   request.strategy = join.strategy;
+  request.bandwidth = join.bandwidth;
   Apply(Joined{std::move(request)});
 }
 

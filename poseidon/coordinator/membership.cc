@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/lesser.h"
 #include "poseidon/base/listed.h"
 #include "poseidon/coordinator/silence.h"
 
@@ -61,6 +62,7 @@ class Machine {
         Joiners(Role::kServer) < state_.options.servers) {
       return;
     }
+    for (const JoinRequest& one : state_.joined) state_.bandwidth = LesserRate(state_.bandwidth, one.bandwidth);
     state_.members = AssignMembers(state_.joined, state_.options.workers);
     state_.joined.clear();
     state_.liveness.assign(state_.members.size(), MemberState{});

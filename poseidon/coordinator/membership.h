@@ -78,6 +78,7 @@ struct JoinRequest {
   std::uint16_t protocol_version = 1;
   std::string machine = {};  // whose memory it could share; empty: nobody's
   std::string strategy = "poseidon";
+  double bandwidth = 0;  // bytes/s of its link that it may use, each way; 0: all
 
   friend bool operator==(const JoinRequest&, const JoinRequest&) = default;
 };
@@ -221,6 +222,7 @@ struct MembershipState {
   TimePoint last_look;                // when it last got a Tick
   std::vector<JoinRequest> joined;    // in order of arrival, while forming
   std::vector<Member> members;        // the roster, by member id, from the welcome on
+  double bandwidth = 0;               // the least that one of them may use of its link, bytes/s; 0: nobody is held
   std::vector<MemberState> liveness;  // by member id
   // Links on which one end does not hear the other: (by, about), and since when.
   std::map<std::pair<MemberId, MemberId>, TimePoint> silent_links;

@@ -177,6 +177,17 @@ TEST(Forming, WelcomesWhenEverybodyIsThereAndStartsWhenEverybodyIsReady) {
   EXPECT_THAT(script.At(3.5, Ready{MemberId(2)}), ElementsAre(Action(StartAll{})));
 }
 
+TEST(Forming, AJobKeepsToTheLeastBandwidthThatAMemberSays) {
+  Script script(Script::Options(3, 0));
+  for (const double bandwidth : {0.0, 5e7, 8e7}) {
+    JoinRequest request = Script::Request(static_cast<std::uint64_t>(bandwidth), "a");
+    request.hosts_coordinator = bandwidth == 0;
+    request.bandwidth = bandwidth;
+    script.At(0, Joined{request});
+  }
+  EXPECT_EQ(script.state().bandwidth, 5e7);
+}
+
 TEST(Forming, RanksAreAsAskedElseByHostAndArrival) {
   // Asked for: rank 3. The others: b's two workers stay together although a's came between them.
   std::vector<JoinRequest> joined = {Script::Request(10, "b"),    Script::Request(11, "a"),

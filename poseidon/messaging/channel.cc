@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "poseidon/base/lesser.h"
+
 namespace poseidon::messaging {
 namespace {
 
@@ -38,12 +40,21 @@ Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> conn
 
 void Channel::SetFlow(const Flow& flow) {
   POSEIDON_ASSERT_ON(executor_);
-  const double pace_before = flow_.pace;
   flow_ = Bounded(flow);
   // With 0 the system keeps the buffer that it has (Flow).
   if (flow.send_buffer_bytes > 0) connection_->LimitUndelivered(flow.send_buffer_bytes);
-  if (flow.pace != pace_before) connection_->Pace(flow.pace);
+  Pace(LesserRate(flow.pace, held_to_));
   if (flow.share > 0) connection_->PaceIfLossy(flow.share);
+}
+
+void Channel::Hold(double bytes_per_second) {
+  POSEIDON_ASSERT_ON(executor_);
+  held_to_ = bytes_per_second;
+  Pace(LesserRate(flow_.pace, held_to_));
+}
+
+void Channel::Pace(double bytes_per_second) {
+  if (bytes_per_second != pace_) connection_->Pace(pace_ = bytes_per_second);
 }
 
 Channel::~Channel() = default;

@@ -79,6 +79,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Takes effect from the next write on. An urgent message waits for at most one write and what the system
   // holds.
   void SetFlow(const Flow& flow);
+  // Holds the connection to so many bytes per second from now on, whatever the flow allows; 0: to what the flow says.
+  void Hold(double bytes_per_second);
   // Queues a message; frames of one priority leave in the order of the calls. Where nothing is being written it leaves behind
   // the executor's tasks that are posted already, in one write with what they send.
   void Send(Outgoing message);
@@ -128,12 +130,15 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void Refuse(const Status& reason);
   // The stream failed: its bytes were changed on their way, or it has ended.
   void FailRead(const Status& status);
+  void Pace(double bytes_per_second);
   // Nothing more is read.
   bool deaf() const { return closed_ || refused_; }
 
   Executor& executor_;
   std::unique_ptr<transport::Connection> connection_;
   Flow flow_;
+  double held_to_ = 0;
+  double pace_ = 0;  // that the connection has
   ChannelReceiver* receiver_;
 
   Queue queue_;

@@ -348,6 +348,17 @@ TEST_F(CountedCalls, APaceIsSetWhereItChanges) {
   EXPECT_THAT(of_a_.paces, ::testing::ElementsAre(3e6, 0.0));
 }
 
+TEST_F(CountedCalls, AHeldConnectionHasTheLesserPace) {
+  JoinCounted();
+  link_->OnLeft([&] {
+    a_->Hold(2e6);
+    for (const double pace : {0.0, 3e6, 1e6}) a_->SetFlow({.pace = pace});
+    a_->Hold(0);
+  });
+  link_->Run();
+  EXPECT_THAT(of_a_.paces, ::testing::ElementsAre(2e6, 1e6));
+}
+
 TEST_F(ChannelTest, MessagesOfOnePriorityLeaveInTheOrderOfTheCalls) {
   Join({.chunk_bytes = 64, .write_bytes = 200}, 128);
   std::vector<ByteBuffer> payloads;

@@ -49,6 +49,7 @@ bool Mesh::Identify(const std::shared_ptr<Channel>& channel, MemberId peer) {
   ForgetStranger(*channel);
   channels_.emplace(peer, channel);
   peers_.emplace(channel.get(), peer);
+  channel->Hold(PaceOf(peer));
   return true;
 }
 
@@ -57,6 +58,13 @@ void Mesh::SetFlow(const Flow& flow) {
   options_.flow = flow;
   for (auto& [peer, channel] : channels_) channel->SetFlow(flow);
   for (auto& stranger : strangers_) stranger.channel->SetFlow(flow);
+}
+
+void Mesh::Hold(const Paces& paces, std::set<MemberId> layer_peers) {
+  POSEIDON_ASSERT_ON(executor_);
+  paces_ = paces;
+  layer_peers_ = std::move(layer_peers);
+  for (const auto& [peer, channel] : channels_) channel->Hold(PaceOf(peer));
 }
 
 void Mesh::Send(MemberId to, Outgoing message) {

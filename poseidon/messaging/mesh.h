@@ -6,11 +6,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "poseidon/base/check.h"
 #include "poseidon/base/executor.h"
 #include "poseidon/base/trace.h"
+#include "poseidon/messaging/budget.h"
 #include "poseidon/messaging/channel.h"
 #include "poseidon/messaging/frame_sink.h"
 #include "poseidon/messaging/traffic.h"
@@ -67,6 +69,9 @@ class Mesh final : public ChannelReceiver {
 
   // Of every connection, from now on.
   void SetFlow(const Flow& flow);
+  // Holds the connections to these rates, whatever their flow allows, from now on, and those that get an identity later. Layers are
+  // exchanged with `layer_peers`.
+  void Hold(const Paces& paces, std::set<MemberId> layer_peers);
   // Sends to an identified peer; a peer without a channel completes `left` with kUnavailable.
   // Generation is stamped here.
   void Send(MemberId to, Outgoing message);
@@ -110,6 +115,7 @@ class Mesh final : public ChannelReceiver {
   };
   Status OnControlFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload);
   const MemberId* PeerOf(const Channel& channel) const;
+  double PaceOf(MemberId peer) const { return layer_peers_.contains(peer) ? paces_.layers : paces_.others; }
   // Null if `channel` has an identity, or has ended.
   Stranger* StrangerAt(const Channel& channel);
   void ForgetStranger(const Channel& channel);
@@ -128,6 +134,8 @@ class Mesh final : public ChannelReceiver {
   std::map<const Channel*, Control> control_;
   Traffic traffic_;
   transport::ConnectionCounters closed_counters_;
+  Paces paces_;
+  std::set<MemberId> layer_peers_;
 };
 
 }  // namespace poseidon::messaging

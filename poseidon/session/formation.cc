@@ -7,6 +7,9 @@
 #include <variant>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/lesser.h"
+#include "poseidon/base/quantities.h"
+#include "poseidon/messaging/budget.h"
 #include "poseidon/plan/hosts.h"
 
 namespace poseidon::session {
@@ -235,11 +238,30 @@ Status Formation::OnWelcome(const wire::Welcome& welcome) {
   }
   // The coordinator leaves out the machines where every worker exchanges for itself.
   member_.host_of_rank = plan::HostOfRank(machines, plan::Levels::kHost);
+  member_.bandwidth = welcome.bandwidth;
+  if (!HoldToBandwidth()) return OkStatus();
   on_roster_();
   probe_ = std::make_unique<LinkProbe>(member_.env.io, member_.mesh, member_.NextInRing(), member_.options.probe_bytes);
   liveness_.Begin();
   ConnectToPeers();
   return OkStatus();
+}
+
+// Until the layers are known, every connection has an even share: workers may do anything together. False where that is less
+// than a connection can be held to.
+bool Formation::HoldToBandwidth() {
+  if (member_.bandwidth <= 0 || member_.roster.size() == 1) return true;
+  const double all = messaging::PayloadWithin(member_.bandwidth);
+  link_.bytes_per_second = member_.LayersWithinBandwidth();
+  const auto connections = static_cast<double>(member_.roster.size() - 1);
+  if (all / connections < messaging::kLeastPace) {
+    const double least = 1.005 * member_.bandwidth * messaging::kLeastPace * connections / all;  // its text is rounded
+    ending_.End(JobFailure(InvalidArgument("bandwidth is " + RateText(8 * member_.bandwidth) + ", expected at least " +
+                                           RateText(8 * least) + " for " + std::to_string(member_.roster.size()) + " members")));
+    return false;
+  }
+  member_.mesh.Hold({all / connections, all / connections}, {});
+  return true;
 }
 
 // From the welcome until everybody has met: what is left of the time to join. A member that dies or falls silent
@@ -316,13 +338,20 @@ void Formation::OnAllConnected() {
   if (member_.NextInRing() == member_.self || member_.options.probe_bytes == 0) {
     return member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kMeasured, {}});
   }
+  // Everybody sends to one member and hears another one, over one connection each.
+  const double whole = member_.bandwidth > 0 ? messaging::PayloadWithin(member_.bandwidth) : 0;
+  member_.mesh.Hold({whole, whole}, {});
   probe_->Run(
       alive_.Guard([this](LinkMeasurement link) {
         link_ = link;
+        link_.bytes_per_second = LesserRate(link.bytes_per_second, member_.LayersWithinBandwidth());
         if (member_.options.strategy.flow_is_fixed) return;
         member_.mesh.SetFlow(messaging::FlowFor(SpeedOf(link_), member_.layer_peers()));
       }),
-      alive_.Guard([this] { member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kMeasured, {}}); }));
+      alive_.Guard([this] {
+        static_cast<void>(HoldToBandwidth());
+        member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kMeasured, {}});
+      }));
 }
 
 void Formation::OnAllMeasured() {

@@ -37,6 +37,7 @@ class Formation {
   const transport::Address& address() const { return listener_->address(); }
   // Joins the job; `ready` fires when every member has met every other.
   void Start(Completion ready);
+  // Where the members' bandwidth is limited, the link is taken to be as fast as that allows.
   const LinkMeasurement& link() const { return link_; }
 
   // The first message of a connection says what it is for: joining (at the coordinator's host), the
@@ -71,6 +72,7 @@ class Formation {
   Status OnAnswer(const std::shared_ptr<messaging::Channel>& coordinator, const wire::Message& answer);
   Status OnHello(const std::shared_ptr<messaging::Channel>& channel, const wire::Hello& hello);
   void OnPeerConnected();
+  bool HoldToBandwidth();
 
   Member& member_;
   Ending& ending_;

@@ -70,6 +70,7 @@ class Lane final : public messaging::MeshObserver {
   const sync::Exchanges& exchanges() const { return exchanges_; }
 
   void SetFlow(const messaging::Flow& flow) { mesh_.SetFlow(flow); }
+  void Hold(const messaging::Paces& paces, std::set<MemberId> layer_peers) { mesh_.Hold(paces, std::move(layer_peers)); }
   // Closes every connection, then calls `closed`: from then on no frame reads or writes memory that was lent. After an
   // orderly end the peers are told first, so that they do not take the end of a connection that overtakes the coordinator's
   // word for a loss; that has as long as last messages have (kTimeForLastMessages).

@@ -138,6 +138,12 @@ void Lanes::SetFlow(const messaging::Flow& flow) {
   Post([flow](Lane& lane) { lane.SetFlow(flow); });
 }
 
+void Lanes::Hold(const messaging::Paces& paces, const std::set<MemberId>& layer_peers) {
+  POSEIDON_ASSERT_ON(member_.env.io);
+  member_.mesh.Hold(paces, layer_peers);
+  Post([paces, layer_peers](Lane& lane) { lane.Hold(paces, layer_peers); });
+}
+
 void Lanes::Collect(UniqueFunction<void(const LaneTotals&)> then) {
   POSEIDON_ASSERT_ON(member_.env.io);
   if (lanes_.empty()) return then({});

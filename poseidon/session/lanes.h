@@ -7,6 +7,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Lanes {
 
   // Of every connection of every lane, lane 0 included, from now on.
   void SetFlow(const messaging::Flow& flow);
+  // Holds every connection of every lane to these rates, from now on (messaging::Mesh::Hold).
+  void Hold(const messaging::Paces& paces, const std::set<MemberId>& layer_peers);
   // Calls `then` when everything that was posted to the lanes before has run, with their sums. At once where there is only
   // lane 0.
   void Collect(UniqueFunction<void(const LaneTotals&)> then);

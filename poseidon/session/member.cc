@@ -97,11 +97,24 @@ sync::Topology Member::Among() const {
 }
 
 std::size_t Member::layer_peers() const {
-  if (!levelled()) return mesh.peers().size();
+  if (!levelled()) return roster.size() - 1;
   const sync::Topology topology = Among();
   const std::size_t owners =
       topology.owner_of_shard == topology.worker_of_rank ? 0 : topology.owner_of_shard.size();
   return topology.worker_of_rank.size() + owners - 1;
+}
+
+std::set<MemberId> Member::LayerPeers() const {
+  const sync::Topology topology = Among();
+  std::set<MemberId> peers(topology.worker_of_rank.begin(), topology.worker_of_rank.end());
+  peers.insert(topology.owner_of_shard.begin(), topology.owner_of_shard.end());
+  // A follower exchanges none over the network.
+  return peers.erase(self) > 0 ? peers : std::set<MemberId>{};
+}
+
+messaging::Paces Member::Paces(std::size_t lanes) const {
+  if (bandwidth <= 0) return {};
+  return messaging::PacesWithin(messaging::PayloadWithin(bandwidth), {.all = roster.size() - 1, .with_layers = layer_peers()}, lanes);
 }
 
 MemberId Member::NextInRing() const {
@@ -127,6 +140,7 @@ wire::Join Member::Introduction(const transport::Address& address) const {
   join.listen_port = address.port;
   join.machine = is_worker() ? options.machine : "";
   join.strategy = options.strategy.name;
+  join.bandwidth = options.bandwidth;
   return join;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "poseidon/base/alive.h"
 #include "poseidon/base/strong_id.h"
 #include "poseidon/coordinator/coordinator.h"
+#include "poseidon/messaging/budget.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/session/node_options.h"
 #include "poseidon/sync/topology.h"
@@ -59,6 +61,8 @@ class Member {
   Phase phase = Phase::kNew;
   Status failure;  // why it ended; "the job has ended" after an orderly end
 
+  double bandwidth = 0;  // of its link that the job's members may use, bytes per second; 0: all. Written by Formation
+
   MemberId self;
   Rank rank;
   std::vector<wire::RosterEntry> roster;
@@ -74,8 +78,15 @@ class Member {
   sync::Topology Flat() const;
   // Returns the members that exchange layers: the same, or the leaders of the hosts.
   sync::Topology Among() const;
-  // How many members this one exchanges layers with.
+  // How many members this one exchanges layers with. Pre: the roster is known.
   std::size_t layer_peers() const;
+
+  // The members with which this one exchanges layers.
+  std::set<MemberId> LayerPeers() const;
+  // What the members' connections may carry at `lanes` lanes, where they are held. Pre: the roster is known.
+  messaging::Paces Paces(std::size_t lanes) const;
+  // What all connections over which layers are exchanged may carry together, bytes per second; 0: they are not held.
+  double LayersWithinBandwidth() const { return Paces(1).layers * static_cast<double>(layer_peers()); }
 
   // The next in the ring of those that exchange layers; this member itself, where it exchanges none or is alone.
   MemberId NextInRing() const;

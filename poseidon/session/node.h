@@ -105,6 +105,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   // Calls `done` on `io` with the sums of all lanes.
   void Collect(UniqueFunction<void(const LaneTotals&)> done);
   const LinkMeasurement& link() const { return formation_.link(); }
+  // Of its link that every member may use, bytes per second each way; 0: all.
+  double bandwidth() const { return member_.bandwidth; }
 
  private:
   // messaging::MeshObserver:

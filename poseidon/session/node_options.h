@@ -44,6 +44,8 @@ struct NodeOptions {
   coordinator::ProgressRule progress;  // the coordinator's counts; of the others, how idle they call themselves
   // How many lanes every member has, where this one hosts the coordinator; 0: as many as the links need.
   std::uint16_t lanes = 0;
+  // Of its link, in bytes per second and direction, that this member may use; 0: all. A job keeps to the least of its members'.
+  double bandwidth = 0;
   plan::PlanOptions planning;
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
   sync::Strategy strategy;

@@ -126,7 +126,10 @@ Statistics Session::Collect() {
   statistics.collectives = totals.traffic.collectives();
   statistics.wire = totals.wire;
   statistics.allocated_bytes = totals.allocated_bytes;
-  node_.Run([&](const Node& node) { statistics.link = node.link(); });
+  node_.Run([&](const Node& node) {
+    statistics.link = node.link();
+    statistics.bandwidth = node.bandwidth();
+  });
   for (const std::unique_ptr<Model>& model : models_) {
     const ModelStatistics of_model = model->Collect();
     statistics.busy_seconds += of_model.busy_seconds;

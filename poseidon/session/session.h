@@ -25,6 +25,7 @@ struct Statistics {
   transport::ConnectionCounters wire;  // includes what encryption adds
   std::uint64_t allocated_bytes = 0;   // by the core, for landing places, sums and staging; not the channels' frames
   LinkMeasurement link;
+  double bandwidth = 0;          // of the link, that the job may use, bytes per second each way; 0: all
   double busy_seconds = 0;    // at least one layer in flight, summed over the models
   double waited_seconds = 0;  // the front end blocked in Wait or WaitAny
   OverlapMeter overlap;       // what that waiting was for

@@ -2,6 +2,7 @@
 #include "poseidon/wire/messages.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "poseidon/base/byte_codec.h"
@@ -26,6 +27,12 @@ void Put(ByteWriter& w, const Join& m) {
   w.U16(m.listen_port);
   w.Text(Clip(m.machine, kMaxHost));
   w.Text(Clip(m.strategy, kMaxHost));
+  w.F64(m.bandwidth);
+}
+double TakeBandwidth(ByteReader& r) {
+  const double bandwidth = r.F64();
+  if (!(bandwidth >= 0 && std::isfinite(bandwidth))) r.Fail();
+  return bandwidth;
 }
 Role TakeRole(ByteReader& r) {
   const auto role = static_cast<Role>(r.U8());
@@ -40,11 +47,13 @@ void Take(ByteReader& r, Join& m) {
   m.listen_port = r.U16();
   m.machine = r.Text(kMaxHost);
   m.strategy = r.Text(kMaxHost);
+  m.bandwidth = TakeBandwidth(r);
 }
 
 void Put(ByteWriter& w, const Welcome& m) {
   w.U32(m.generation.value());
   w.U16(m.member.value());
+  w.F64(m.bandwidth);
   w.U32(static_cast<std::uint32_t>(m.roster.size()));
   for (const RosterEntry& e : m.roster) {
     w.U16(e.member.value());
@@ -59,6 +68,7 @@ void Put(ByteWriter& w, const Welcome& m) {
 void Take(ByteReader& r, Welcome& m) {
   m.generation = Generation(r.U32());
   m.member = MemberId(r.U16());
+  m.bandwidth = TakeBandwidth(r);
   // 19 bytes are an entry with empty texts. Count refuses more entries than the rest of the message can hold, here
   // and below, before anything is allocated.
   const std::uint32_t count = r.Count(kMaxMembers, 19);

@@ -34,6 +34,7 @@ struct Join {
   std::uint16_t listen_port = 0;
   std::string machine = {};          // whose memory it could share; empty: nobody's
   std::string strategy = "poseidon";  // sync/strategy.h; the coordinator's, or it is refused
+  double bandwidth = 0;  // bytes/s of its link that it may use, each way; 0: all
   friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -53,6 +54,7 @@ struct Welcome {
   Generation generation;
   MemberId member;  // the receiver
   std::vector<RosterEntry> roster;
+  double bandwidth = 0;  // the least that a member may use of its link; 0: nobody is held
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

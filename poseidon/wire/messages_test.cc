@@ -45,11 +45,12 @@ plan::Plan PlanOf(std::size_t layers) {
 // One of every message, in the order of the variant, so that none can be forgotten.
 std::vector<Message> OneOfEach() {
   return {
-      Join{Role::kServer, 3, "host a", "10.0.0.2", 4711, "machine 7", "wfbp"},
+      Join{Role::kServer, 3, "host a", "10.0.0.2", 4711, "machine 7", "wfbp", 5e7},
       Welcome{Generation(7),
               MemberId(1),
               {{MemberId(0), Role::kWorker, Rank(0), "a", "10.0.0.1", 1},
-               {MemberId(1), Role::kServer, Rank(0), "b", "10.0.0.2", 65535}}},
+               {MemberId(1), Role::kServer, Rank(0), "b", "10.0.0.2", 65535}},
+              5e7},
       Refuse{"this job of 2 workers has all of them"},
       Hello{Generation(7), MemberId(2), MemberId(1), 3},
       Reached{Stage::kDeclared, ModelId(1)},
@@ -130,6 +131,7 @@ TEST(Messages, AbsurdLengthsAllocateNothing) {
     welcome.U8(type(Welcome{}));
     welcome.U32(1);
     welcome.U16(0);
+    welcome.F64(0);
     welcome.U32(absurd);
     EXPECT_FALSE(Decode(welcome.buffer()).ok());
 
@@ -169,6 +171,8 @@ TEST(Messages, IllegalValuesAreRefused) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const Message& message : {
            Message(Join{static_cast<Role>(3), 0, "", "", 0}),
+           Message(Join{.bandwidth = nan}),
+           Message(Welcome{{}, MemberId(0), {RosterEntry{}}, -1}),
            Message(Welcome{{}, MemberId(2), {RosterEntry{}, RosterEntry{}}}),
            Message(Declare{{}, DeclaredLayers(), {1}, "", 0, 0, 0, 1, 1}),
            Message(Agreed{{}, DeclaredLayers(), PlanOf(1), 0}),

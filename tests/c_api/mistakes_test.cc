@@ -53,6 +53,7 @@ TEST(Mistakes, OptionsAreRefusedWithASentence) {
   EXPECT_THAT(refusal([](auto& o) { o.lanes = 17; }).message, HasSubstr("lanes is 17"));
   EXPECT_THAT(refusal([](auto& o) { o.zero_compression = 3; }).message, HasSubstr("zero_compression is 3"));
   EXPECT_THAT(refusal([](auto& o) { o.strategy = "ps"; }).message, HasSubstr("strategy is 'ps', expected one of poseidon, wfbp"));
+  EXPECT_THAT(refusal([](auto& o) { o.bandwidth = "400MB"; }).message, HasSubstr("bandwidth: rate '400MB' is not understood, expected bits"));
   EXPECT_THAT(refusal([](auto& o) { o.requested_rank = 1; }).message, HasSubstr("requested_rank"));
   EXPECT_THAT(refusal([](auto& o) { o.listen_port = 70000; }).message, HasSubstr("listen_port"));
   EXPECT_THAT(refusal([](auto& o) { o.listen_host = "0.0.0.0"; }).message,

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "cluster"
-sys.path.insert(0, str(FOLDER))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks" / "cluster"), str(ROOT)]
 
 import emulation  # noqa: E402
 

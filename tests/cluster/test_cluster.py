@@ -15,6 +15,8 @@ import pytest
 import background
 import calibration
 import emulation
+from benchmarks import bandwidth, cells
+from benchmarks.performance import measure
 
 pytestmark = pytest.mark.skipif(emulation.missing() is not None, reason=str(emulation.missing()))
 
@@ -240,3 +242,12 @@ def test_a_failing_node_ends_the_others():
     done = cluster_command("run", "--nodes", 2, "--rate", "unshaped", "--ungated", "--", "sh", "-c",
                            "test {rank} = 0 || exit 3; exec sleep 1000")
     assert done.returncode == 1
+
+
+@pytest.mark.skipif(not measure.REPLAY.exists(), reason="poseidon_replay is not built")
+def test_a_job_leaves_the_rest_of_its_links_to_others(tmp_path):
+    """By the interfaces' counters, encrypted, over two lanes, from its first byte to its last."""
+    cells.token_in(tmp_path)
+    job = bandwidth.Job("lanes", "", (*bandwidth.KV, "--wire", "tls", "--lanes", "2"), net="resnet-50")
+    found = bandwidth.played(job, tmp_path)
+    assert 0.5 < found["of_bandwidth"] <= 1

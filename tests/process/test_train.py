@@ -206,13 +206,16 @@ def test_a_strategy_that_cannot_train_is_named(bench):
 
 
 def test_lanes_train_the_same(bench):
-    """ip1, of 1.6 MB, goes through both lanes, encrypted; ip2 whole through one."""
+    """ip1, of 1.6 MB, goes through both lanes, encrypted; ip2 whole through one. Held to a bandwidth as well."""
     solver = bench.solver(net=bench.lenet(hidden=500))
     options = ("--workers", 2, "--scheme", "ip1=kv", "--scheme", "ip2=sfb", "--wire", "tls")
     one = bench.train(solver, *options, run_dir="one")
-    two = bench.train(solver, *options, "--lanes", 2, run_dir="two")
+    two = bench.train(solver, *options, "--lanes", 2, "--bandwidth", "400Mbit", run_dir="two")
     assert two.summary["weights_hash"] == one.summary["weights_hash"]
     assert [json.loads((run.run_dir / "plan.json").read_text())["lanes"] for run in (one, two)] == [1, 2]
+    assert [run.summary["link"]["bandwidth_bytes_per_second"] for run in (one, two)] == [0, 50e6]
+    assert two.summary["link"]["bytes_per_second"] < 46e6
+    assert ["held to 400 Mbit/s" in run.out.text for run in (one, two)] == [False, True]
     assert two.out.find(r"through 2 lanes")
     check_plan(two, 2, {"ip1": "kv", "ip2": "sfb"})
 

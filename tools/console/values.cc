@@ -73,6 +73,14 @@ CLI::Validator Number(double least, double most) {
           range};
 }
 
+CLI::Validator Quantity(Result<double> (*parse)(const std::string&)) {
+  return {[parse](std::string& text) {
+            const Result<double> quantity = parse(text);
+            return quantity.ok() ? std::string() : quantity.status().message();
+          },
+          ""};
+}
+
 CLI::Validator OneOf(const std::vector<std::string>& words) {
   std::string all, sentence;
   for (std::size_t i = 0; i < words.size(); ++i) {

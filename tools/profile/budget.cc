@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "poseidon/base/quantities.h"
 #include "poseidon/base/wrapped.h"
 #include "poseidon/plan/plan_model.h"
 #include "poseidon/plan/units.h"
-#include "tools/profile/quantities.h"
 
 namespace poseidon::profile {
 namespace {

@@ -12,6 +12,7 @@
 #include "frontends/plan_file/plan_json.h"
 #include "poseidon/base/file.h"
 #include "poseidon/base/listed.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/base/wrapped.h"
 #include "poseidon/plan/compression.h"
 #include "poseidon/plan/explain.h"
@@ -25,7 +26,6 @@
 #include "tools/console/width.h"
 #include "tools/profile/budget.h"
 #include "tools/profile/published.h"
-#include "tools/profile/quantities.h"
 #include "tools/profile/sweep.h"
 
 namespace poseidon::profile {
@@ -35,6 +35,7 @@ using tools::Fail;
 using tools::FailUsage;
 using tools::Number;
 using tools::OneOf;
+using tools::Quantity;
 using tools::WholeNumber;
 
 struct Flags {
@@ -44,6 +45,7 @@ struct Flags {
   int workers = 0;
   std::string rate;
   std::string latency = "100us";
+  std::string bandwidth;
   std::string copy_rate;
   std::string policy = "time";
   std::vector<std::string> schemes;
@@ -62,15 +64,6 @@ T ValueOrFail(Result<T> result) {
     Fail(result.status().message(), result.status().code() == StatusCode::kInvalidArgument ? tools::kExitUsage : tools::kExitFailed);
   }
   return std::move(result).value();
-}
-
-// What `parse` reads.
-CLI::Validator Quantity(Result<double> (*parse)(const std::string&)) {
-  return {[parse](std::string& text) {
-            const Result<double> quantity = parse(text);
-            return quantity.ok() ? std::string() : quantity.status().message();
-          },
-          ""};
 }
 
 // The published profile of that name; null where there is none.
@@ -106,6 +99,7 @@ void CompleteSetting(Flags& flags) {
   if (!flags.copy_rate.empty()) {
     flags.setting.copy_rate = ValueOrFail(ParseRate(flags.copy_rate));
   }
+  if (!flags.bandwidth.empty()) flags.setting.bandwidth = ValueOrFail(ParseRate(flags.bandwidth));
   flags.setting.options.policy = *plan::ParsePolicy(flags.policy);
   flags.setting.options = sync::PlanningUnder(ValueOrFail(sync::StrategyNamed(flags.setting.strategy)), std::move(flags.setting.options));
   for (const std::string& entry : flags.schemes) {
@@ -136,7 +130,7 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
     where += " on " + std::to_string(plan.cluster.contributors()) + " hosts";
   }
   if (setting.servers > 0) where += " and " + std::to_string(setting.servers) + " servers";
-  where += " at " + RateText(point.rate) + " (" + plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
+  where += " at " + RateText(point.rate) + (setting.bandwidth > 0 ? ", held to " + RateText(setting.bandwidth) : "") + " (" + plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
            "/s of payload each way), latency " + plan::SecondsText(setting.latency) + ", policy " +
            std::string(NameOf(plan.policy)) + (setting.strategy == "poseidon" ? "" : ", strategy " + setting.strategy);
   std::string text = Sentence(where, width) + "\n" + PlanTable(plan, layers, {}, width) +
@@ -204,6 +198,7 @@ void RunPlan(Flags& flags, const Measure& measure) {
                              {"strategy", flags.setting.strategy},
                              {"latency_seconds", flags.setting.latency},
                              {"goodput", flags.setting.goodput},
+                             {"bandwidth", flags.setting.bandwidth},
                              {"servers", flags.setting.servers},
                              {"per_host", flags.setting.per_host},
                              {"lanes", flags.setting.lanes},
@@ -267,6 +262,9 @@ void AddPlan(CLI::App& app, Measure measure) {
   c->option_defaults()->group("Cluster");
   c->add_option("--workers", flags->workers, "Number of workers")->type_name("N")->check(WholeNumber(1, 1024))->default_str("");
   c->add_option("--rate", flags->rate, "Rate of every worker's link, as in 10Gbit, 10G, 400Mbit or 2.5Gbps")
+      ->type_name("RATE")
+      ->check(Quantity(ParseRate));
+  c->add_option("--bandwidth", flags->bandwidth, "What a worker may use of its link, as poseidon train --bandwidth has it")
       ->type_name("RATE")
       ->check(Quantity(ParseRate));
   c->add_option("--latency", flags->latency, "Time of a message one way, as in 100us")->type_name("TIME")->check(Quantity(ParseDuration));

@@ -6,12 +6,14 @@
 #include <map>
 #include <utility>
 
+#include "poseidon/base/lesser.h"
 #include "poseidon/base/listed.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/base/wrapped.h"
+#include "poseidon/messaging/budget.h"
 #include "poseidon/plan/lanes.h"
 #include "poseidon/plan/plan_model.h"
 #include "poseidon/plan/units.h"
-#include "tools/profile/quantities.h"
 
 namespace poseidon::profile {
 namespace {
@@ -150,7 +152,7 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
     cluster.cores_per_worker /= std::min(setting.per_host, workers);
     cluster.copy_bytes_per_second = setting.copy_rate / 8;
   }
-  cluster.bandwidth = rate / 8 * setting.goodput;
+  cluster.bandwidth = LesserRate(rate / 8 * setting.goodput, messaging::PayloadWithin(setting.bandwidth / 8));
   cluster.latency = setting.latency;
   cluster.lanes = setting.lanes > 0 ? setting.lanes : plan::LanesFor(cluster);
   Point point{.workers = workers, .rate = rate, .plan = {}};

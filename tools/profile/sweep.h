@@ -18,6 +18,7 @@ namespace poseidon::profile {
 // The network and what the user wants of the plan.
 struct Setting {
   double goodput = 0.956;  // of the line rate, that the payload gets
+  double bandwidth = 0;    // of a link that a worker may use, bits per second each way; 0: all
   double latency = 0;      // seconds one way
   std::uint32_t servers = 0;
   std::uint32_t per_host = 1;  // workers that combine on their host first and share its cores

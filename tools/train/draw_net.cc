@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon draw_net`: what Caffe's draw_net.py draws, as SVG and with each layer's scheme.
+#include "poseidon/base/quantities.h"
 #include "tools/train/draw_net.h"
 
 #include <cstdint>
@@ -14,7 +15,6 @@
 #include "tools/console/fail.h"
 #include "tools/console/values.h"
 #include "tools/draw/picture_file.h"
-#include "tools/profile/quantities.h"
 #include "tools/profile/sweep.h"
 #include "tools/train/net_picture.h"
 
@@ -41,7 +41,7 @@ caffe::NetParameter ReadFiltered(const DrawFlags& flags) {
 
 // What `poseidon plan` chooses for workers with links of that rate.
 std::map<std::string, std::string> PlannedSchemes(const DrawFlags& flags, const profile::Measure& measure) {
-  const Result<double> rate = profile::ParseRate(flags.rate);
+  const Result<double> rate = ParseRate(flags.rate);
   if (!rate.ok()) FailUsage("--rate: " + rate.status().message());
   profile::MeasureOptions options;
   options.model = flags.model;

@@ -9,6 +9,7 @@
 
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/new_file.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/plan/lanes.h"
 #include "poseidon/sync/strategy.h"
 #include "tools/console/fail.h"
@@ -228,6 +229,10 @@ void AddExchangeFlags(CLI::App& c, TrainFlags& flags) {
   c.add_option("--strategy", o.strategy,
                "How layers are scheduled: Poseidon's way, or that of a published system, to compare with")
       ->check(OneOf(sync::StrategyNames()));
+  c.add_option("--bandwidth", o.bandwidth,
+               "What a member may use of its link each way, headers included, as in 400Mbit or 2.5Gbps; without it all of it")
+      ->type_name("RATE")
+      ->check(Quantity(ParseRate));
   c.add_option("--scheme", flags.schemes, plan::SchemeNames("LAYER=") + ": how this layer goes; repeatable")
       ->type_name("LAYER=SCHEME")
       ->allow_extra_args(false);

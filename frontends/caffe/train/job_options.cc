@@ -14,6 +14,7 @@
 #include "frontends/caffe/solver/snapshot.h"
 #include "frontends/plan_file/plan_json.h"
 #include "poseidon/base/executor.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/session/tcp_session.h"
 
 namespace poseidon::caffe {
@@ -200,6 +201,10 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::P
   }
   node.levels = *levels;
   POSEIDON_ASSIGN_OR_RETURN(node.strategy, sync::StrategyNamed(task.options.strategy));
+  if (!task.options.bandwidth.empty()) {
+    POSEIDON_ASSIGN_OR_RETURN(const double bits, ParseRate(task.options.bandwidth));
+    node.bandwidth = bits / 8;
+  }
   const auto zero_compression = plan::ParseZeroCompression(task.options.zero_compression);
   if (!zero_compression) {
     return InvalidArgument("zero_compression is '" + task.options.zero_compression + "', expected auto, off or always");

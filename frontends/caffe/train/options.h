@@ -30,6 +30,7 @@ struct TrainOptions {
   std::string plan_file;                       // plan.json to follow
   std::string wire = "auto";                   // auto, tls, auth, plain
   std::string strategy = "poseidon";           // sync/strategy.h
+  std::string bandwidth;                       // that a member may use of its link, as in 400Mbit; empty: all
   std::string levels = "auto";                 // flat, host, auto: plan/hosts.h
   std::string zero_compression = "auto";       // auto, off, always: plan/compression.h
   std::uint16_t lanes = 0;                     // of the network; 0: as many as the links need (plan/lanes.h)
@@ -49,7 +50,7 @@ struct TrainOptions {
   std::uint64_t final_plan_step = plan::kFinalPlanStep;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, iterations, level, stages, workers, servers, sync,
-                                   global_batch, policy, schemes, plan_file, wire, strategy, levels, zero_compression, lanes, machines,
+                                   global_batch, policy, schemes, plan_file, wire, strategy, bandwidth, levels, zero_compression, lanes, machines,
                                    dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect,
                                    sighup_effect, on_nan, dtype, caffe_log, one_stream, net_outputs, final_plan_step)
 

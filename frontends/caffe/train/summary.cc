@@ -9,6 +9,7 @@
 #include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/train/numbers.h"
 #include "poseidon/base/listed.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/base/wrapped.h"
 #include "poseidon/plan/compression.h"
 #include "poseidon/plan/explain.h"
@@ -150,8 +151,9 @@ void PrintPlan(const EndedRun& run, Output& out) {
   const std::vector<plan::LayerOutcome> outcomes = OutcomesOf(run);
   // No empty line before it: Caffe's parse_log.py, given all that a run prints, ends at one.
   const std::string& strategy = run.task.options.strategy;
-  const std::string of_strategy = strategy == "poseidon" ? "" : ", strategy " + strategy;
-  out.Print("plan (per worker and step" + of_strategy + "):\n" + plan::PlanTable(used, run.sync->specs(), outcomes, out.width()) +
+  std::string how = strategy == "poseidon" ? "" : ", strategy " + strategy;
+  if (run.statistics.bandwidth > 0) how += ", held to " + RateText(8 * run.statistics.bandwidth);
+  out.Print("plan (per worker and step" + how + "):\n" + plan::PlanTable(used, run.sync->specs(), outcomes, out.width()) +
             Wrapped(plan::PlanSummary(used, run.reporter.median_step_seconds()), out.width(), kIndent) + "\n" +
             Wrapped(plan::WhatWouldHelp(used, run.sync->specs()), out.width(), kIndent));
   const auto mode =
@@ -204,7 +206,8 @@ std::string SummaryText(const EndedRun& run) {
     summary["busy_seconds"] = counted.busy_seconds;
     summary["core_allocated_bytes"] = counted.allocated_bytes;
     summary["link"] = {{"bytes_per_second", counted.link.bytes_per_second},
-                       {"latency_seconds", counted.link.latency_seconds}};
+                       {"latency_seconds", counted.link.latency_seconds},
+                       {"bandwidth_bytes_per_second", counted.bandwidth}};
   }
   return summary.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }

@@ -73,7 +73,7 @@ class Options(Struct):
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
                 ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p),
                 ("verdict_file", c_char_p), ("zero_compression", c_int32), ("lanes", c_uint32),
-                ("strategy", c_char_p)]
+                ("strategy", c_char_p), ("bandwidth", c_char_p)]
 
 
 class PlaceWanted(Struct):
@@ -149,7 +149,7 @@ class Statistics(Struct):
                 ("wire_bytes_sent", c_uint64), ("wire_bytes_received", c_uint64), ("busy_seconds", c_double),
                 ("waited_seconds", c_double), ("hidden_share", c_double), ("allocated_bytes", c_uint64),
                 ("link_bytes_per_second", c_double), ("link_latency_seconds", c_double),
-                ("slower_workers_seconds", c_double)]
+                ("slower_workers_seconds", c_double), ("bandwidth", c_double)]
 
 
 class Span(Struct):

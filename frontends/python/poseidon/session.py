@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         zero_compression: Literal["auto", "off", "always"]
         lanes: int
         strategy: Literal["poseidon", "wfbp", "p3", "dear", "ps-2017", "dense"] | None
+        bandwidth: str | None
         stuck_after: float
         blas: Path | None
         trace_spans: int
@@ -85,7 +86,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                  final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = JOIN_TIMEOUT,
                  dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
                  levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None, trace_spans: int = 0,
-                 zero_compression: str = "auto", lanes: int = 0, strategy: str | None = None) -> c.Options:
+                 zero_compression: str = "auto", lanes: int = 0, strategy: str | None = None, bandwidth: str | None = None) -> c.Options:
     """The C struct of these keywords; None for final_plan_step keeps the first plan. `trace_spans`: how many spans are kept
     for take_trace, of 64 bytes each; 0: none. Whole steps are kept, the first three and as many of the last as fit."""
     encode: Callable[[object], bytes | None] = lambda text: None if text is None else str(text).encode()
@@ -112,6 +113,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         blas=encode(blas or os.environ.get("POSEIDON_BLAS") or None), policy=c.POLICY[policy],
         levels=c.LEVELS[levels], zero_compression=c.ZERO_COMPRESSION[zero_compression], lanes=lanes, schemes=encode(schemes), plan_pin=encode(plan_pin),
         strategy=encode(strategy or os.environ.get("POSEIDON_STRATEGY") or None),
+        bandwidth=encode(bandwidth or os.environ.get("POSEIDON_BANDWIDTH") or None),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step,
         verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None))
     if log is not None:

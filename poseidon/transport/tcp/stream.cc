@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/lesser.h"
 #include "poseidon/transport/tcp/loss_watch.h"
 #include "poseidon/transport/tcp/socket.h"
 
@@ -232,8 +233,7 @@ void Stream::PaceIfLossy(double bytes_per_second) {
 
 void Stream::ApplyPace() {
   if (closed_ || !link_.socket) return;
-  const bool both = pace_ > 0 && lossy_pace_ > 0;
-  SetPace(link_.socket->fd(), both ? std::min(pace_, lossy_pace_) : std::max(pace_, lossy_pace_));
+  SetPace(link_.socket->fd(), LesserRate(pace_, lossy_pace_));
 }
 
 ConnectionCounters Stream::counters() const {

@@ -66,6 +66,8 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
       each for which that takes less time than sending them), "off" or "always" (for tests)
     - strategy: "poseidon" (default, unless POSEIDON_STRATEGY has another), or the way of a published system, to compare with: "wfbp",
       "p3", "dear", "ps-2017", "dense"; the same on all workers. With "wfbp" and "ps-2017" overlap="forward" is overlap="backward"
+    - bandwidth: what this worker may use of its link each way, headers included, as in "400Mbit" or "2.5Gbps" (default: all of it,
+      unless POSEIDON_BANDWIDTH says it); a job keeps to the least that one of its workers says
     - lanes: threads of the network of every worker, each with connections of its own (default 0: as many as the links need and
       the cores have to spare); worker 0's counts
     - join_timeout (120): seconds to wait for all workers; dead_after (30): seconds after which a silent worker is lost;

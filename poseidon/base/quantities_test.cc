@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile/quantities.h"
+#include "poseidon/base/quantities.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace poseidon::profile {
+namespace poseidon {
 namespace {
 
 using ::testing::HasSubstr;
@@ -51,4 +51,4 @@ TEST(RateText, HasAUnit) {
 }
 
 }  // namespace
-}  // namespace poseidon::profile
+}  // namespace poseidon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile/quantities.h"
+#include "poseidon/base/quantities.h"
 
 #include <cctype>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace poseidon::profile {
+namespace poseidon {
 namespace {
 
 struct Unit {
@@ -72,8 +72,4 @@ std::string RateText(double bits_per_second) {
   return std::string(number) + " " + unit;
 }
 
-std::string Padded(const std::string& text, std::size_t width) {
-  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
-}
-
-}  // namespace poseidon::profile
+}  // namespace poseidon
