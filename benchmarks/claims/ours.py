@@ -11,6 +11,7 @@ import re
 import subprocess
 import tempfile
 
+from benchmarks import cells
 from benchmarks.cells import PAGES, ROOT
 from benchmarks.performance import machine, record
 from benchmarks.performance.standalone import Failed
@@ -70,6 +71,23 @@ def speedup(profile, workers, rate, scale=10):
     return {"figure": f"{found['speedup']:.1f}x (bound {found['speedup'] * found['ratio']:.1f}x)",
             "numbers": {"speedup": found["speedup"], "step_seconds": found["median_seconds"], "t_star": found["t_star"]},
             "command": simulate_command(profile, workers, rate, scale)}
+
+
+def managed():
+    """A job that is held to a bandwidth, by the counters of its links. Needs root."""
+    from benchmarks import bandwidth  # which needs what emulated clusters need
+    if why := bandwidth.emulation.missing():
+        raise Failed(str(why))
+    job = next(job for job in bandwidth.JOBS if job.name == "tls")
+    with tempfile.TemporaryDirectory() as folder:
+        cells.token_in(pathlib.Path(folder))
+        try:
+            found = bandwidth.played(job, pathlib.Path(folder))
+        except bandwidth.measure.Failed as failure:
+            raise Failed(str(failure)) from None
+    return {"figure": f"at most {found['of_bandwidth']:.2f} of the budget in any 100 ms, a step of {found['seconds'] / found['t_star']:.3f} T\\*",
+            "numbers": {name: found[name] for name in ("of_bandwidth", "seconds", "t_star", "predicted")},
+            "command": f"python3 -m benchmarks.bandwidth --only {job.name}"}
 
 
 def three_systems(profile, workers, rate, scale=10):
