@@ -433,7 +433,7 @@ class DensePath(unittest.TestCase):
 
     def test_sizes_that_miss_are_named(self):
         goals = tables.dense_path_goals(self.MEASURED)
-        self.assertIn("P=2: 1 of 1 sizes from 64 MiB at 1.5 times", goals)
+        self.assertIn("P=2: 1 of 1 sizes from 64 MiB at 1.3 times", goals)
         self.assertIn("slower at 1 KiB (0.50)", goals)
         self.assertIn("P=4: 0 of 1 sizes from 64 MiB at 1.1 times", goals)
 
