@@ -33,7 +33,7 @@ EXACT = {"sgd": 1e-6, "adam": 1e-5, "adamw_ema_schedule": 1e-5, "clipnorm": 1e-6
          "a_product_only_where_it_is_sent_whole": 1e-6, "regularized": 1e-6, "regularized_otherwise": 1e-6,
          "regularized_in_executions": 1e-6,
          "a_penalty_in_a_loop": 1e-6, "a_penalty_of_each_workers_own": 1e-6,
-         "a_short_last_batch": 1e-6, "a_batch_left_over": 1e-6, "arrays": 1e-6, "arrays_with_a_validation_split": 1e-6,
+         "a_short_last_batch": 1e-6, "a_batch_left_over": 1e-6, "whole_batches_left_over": 1e-6, "arrays": 1e-6, "arrays_with_a_validation_split": 1e-6,
          "callbacks_that_decide": 1e-6, "callbacks_that_write": 1e-6, "a_callback_on_batches": 1e-6,
          "a_stop_on_one_worker": 1e-6, "evaluated_and_saved": 1e-6, "restored_after_a_failure": 1e-6,
          "loaded_by_rank_0": 1e-6, "per_share": 1e-6,

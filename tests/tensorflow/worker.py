@@ -719,6 +719,18 @@ def trained_alone_before(steps):
 
 
 @case
+def whole_batches_left_over(steps):
+    """One process with batches of all workers' samples leaves them out too; the second time only the end shows that there are some."""
+    numbers, batch = Dataset.from_tensor_slices(samples(steps, ALL // 2)), ALL // poseidon.workers()
+    trained = []
+    for dataset in numbers, numbers.filter(lambda x, y: True):
+        divided = poseidon.shard(dataset.batch(batch, drop_remainder=True))
+        assert divided.element_spec[0].shape == (batch, FEATURES)
+        trained += fit_of(divided)
+    return trained
+
+
+@case
 def of_unknown_length(steps):
     """Only its end shows how many batches there are: 5 samples are left over."""
     return fit_of(poseidon.shard(in_batches(Dataset.from_tensor_slices(samples(steps, 5)).filter(lambda x, y: True))))

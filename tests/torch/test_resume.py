@@ -97,6 +97,14 @@ def test_a_pass_goes_on_where_it_was(kind, workers):
         assert again[0].epoch == 3
 
 
+@pytest.mark.parametrize("workers, batch", [(2, 10), (3, 5), (4, 4)])
+def test_whole_steps_are_those_of_one_process(workers, batch):
+    """Which leaves out what is left of batches of all workers together, and not of each worker's."""
+    given, [alone] = loaders("whole", workers, batch), loaders("whole", 1, workers * batch)
+    assert passes(given, 2) == passes([alone], 2)
+    assert {len(loader) for loader in given} == {len(alone)} == {SAMPLES // (workers * batch)}
+
+
 @pytest.mark.parametrize("kind", ["in order", "shuffled", "own generator", "own sampler"])
 def test_it_goes_on_on_another_number_of_workers(kind):
     """Each sample comes once, and in the order of one worker."""

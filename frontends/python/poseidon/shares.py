@@ -15,12 +15,12 @@ def part_of(samples: Any, rank: int, workers: int) -> tuple[Any, Any]:
 
 
 def turns(batches: Iterable[Batch], rank: int, workers: int, samples_in: Callable[[Batch], int],
-          share: Callable[[list[Batch], int, int], Batch]) -> Generator[Batch, None, None]:
+          share: Callable[[list[Batch], int, int], Batch], whole: bool = False) -> Generator[Batch, None, None]:
     """Of every `workers` batches that of a rank. The samples of those that are left over at the end are divided evenly: `share`
-    has them, and from which of them to which; fewer than one for each worker are left out."""
+    has them, and from which of them to which; fewer than one for each worker are left out, and with `whole` all of them."""
     given = iter(batches)
     while step := list(itertools.islice(given, workers)):
         if len(step) == workers:
             yield step[rank]
-        elif (rest := sum(map(samples_in, step))) >= workers:
+        elif not whole and (rest := sum(map(samples_in, step))) >= workers:
             yield share(step, *part_of(rest, rank, workers))

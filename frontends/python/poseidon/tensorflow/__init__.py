@@ -116,7 +116,7 @@ def report() -> str:
 def shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """This worker's part of a data set of batches, whose order is the same on all workers: of every `workers()` batches that
     of its rank. So workers with batches of b see what one with batches of workers() * b would. The samples of the batches that
-    are left over at the end are divided evenly. Fewer samples than workers are left out: a worker without any would keep the
+    are left over at the end are divided evenly; of batches made with drop_remainder=True they are left out. Fewer samples than workers are left out: a worker without any would keep the
     others waiting. A data set that is shuffled without a seed, or with seeds that differ between workers, is refused. All
     workers call it. Joins the job where init() has not been called."""
     init()

@@ -62,12 +62,35 @@ def shard(dataset: tf.data.Dataset, rank: int, workers: int) -> tf.data.Dataset:
     """See poseidon.tensorflow.shard. One pass over `dataset` gives one of what is returned: a shuffle has one order in it, and
     nothing is read twice."""
     size = int(dataset.cardinality())
-    if size == tf.data.INFINITE_CARDINALITY or (size >= 0 and size % workers == 0):
+    if of_one_size(dataset) and workers > 1 and size != tf.data.INFINITE_CARDINALITY:
+        made = whole_steps(dataset, rank, workers, size)
+    elif size == tf.data.INFINITE_CARDINALITY or (size >= 0 and size % workers == 0):
         made = dataset.shard(workers, rank)
     else:
         made = by_steps(dataset, rank, workers, size)
     made.poseidon_divided = True
     return made
+
+
+def of_one_size(dataset: tf.data.Dataset) -> bool:
+    """Whether all batches have as many samples, as drop_remainder makes them."""
+    sizes = [leaf.shape[0] for leaf in leaves_of(dataset.element_spec) if has_samples(leaf) and tf.TensorShape(leaf.shape).rank]
+    return bool(sizes) and None not in sizes
+
+
+def whole_steps(dataset: tf.data.Dataset, rank: int, workers: int, size: int) -> tf.data.Dataset:
+    """Of every `workers` batches that of this rank. Those that are left over are left out, as one process with batches of all workers
+    together leaves them out where it drops the remainder."""
+    if size >= 0:
+        return dataset.take(size // workers * workers).shard(workers, rank)
+    return without_none(dataset, lambda plain: plain.window(workers, drop_remainder=True).flat_map(
+        lambda *batches: of_window(batches).skip(rank).take(1)))
+
+
+def of_window(batches: Any) -> tf.data.Dataset:
+    """The batches of a window, which has a data set for each part of them."""
+    structure = batches if len(batches) > 1 else batches[0]
+    return structure if isinstance(structure, tf.data.Dataset) else tf.data.Dataset.zip(structure)
 
 
 def by_steps(dataset: tf.data.Dataset, rank: int, workers: int, size: int) -> tf.data.Dataset:
@@ -76,8 +99,7 @@ def by_steps(dataset: tf.data.Dataset, rank: int, workers: int, size: int) -> tf
     one_left_over = workers == 2 or size % workers == 1
 
     def of_step(*batches: Any) -> tf.data.Dataset:
-        structure = batches if len(batches) > 1 else batches[0]
-        step = structure if isinstance(structure, tf.data.Dataset) else tf.data.Dataset.zip(structure)
+        step = of_window(batches)
         whole = step.cardinality() == workers
         rest = step.take(tf.where(whole, tf.constant(0, tf.int64), workers))
         if not one_left_over:

@@ -59,7 +59,8 @@ class Turns(Sampler[Any]):
 
 class BatchTurns(Sampler[list[Any]]):
     """Of every `workers` batches of a sampler that of a rank. The samples of the batches that are left over at the end are
-    divided evenly; fewer than workers are left out."""
+    divided evenly; fewer than workers are left out, and with drop_last all of them, as one process with batches of all workers
+    together leaves them out."""
 
     counts = "samples"
     begin_at = 0
@@ -76,7 +77,7 @@ class BatchTurns(Sampler[list[Any]]):
             return list(itertools.chain(*rest))[first:end]
         batches = copy.copy(self.batches)
         batches.sampler = behind(batches.sampler, self.begin_at)
-        return turns(batches, self.rank, self.workers, len, share)
+        return turns(batches, self.rank, self.workers, len, share, self.batches.drop_last)
 
     @property
     def total(self) -> int | None:
@@ -87,7 +88,7 @@ class BatchTurns(Sampler[list[Any]]):
     def samples(self) -> int:
         """Of one epoch, over all workers."""
         samples = len(self.batches.sampler)  # type: ignore[arg-type]  # every sampler of a loader that has a length
-        return samples - samples % self.batches.batch_size if self.batches.drop_last else samples
+        return samples - (samples - self.begin_at) % self.at_once if self.batches.drop_last else samples
 
     @property
     def last(self) -> int:
@@ -107,7 +108,7 @@ class BatchTurns(Sampler[list[Any]]):
     def __len__(self) -> int:
         whole, left_over = divmod(len(self.batches), self.workers)
         rest = self.samples - whole * self.at_once
-        return whole + (left_over > 0 and rest >= self.workers)
+        return whole + (not self.batches.drop_last and left_over > 0 and rest >= self.workers)
 
 
 class Loader(ResumableLoader):
