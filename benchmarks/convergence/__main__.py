@@ -5,7 +5,7 @@
   python3 -m benchmarks.convergence --only lenet
   python3 -m benchmarks.convergence --render      # trains nothing, writes the page from what was found
 
-Needs build/release/bin/poseidon, and Fashion-MNIST from Debian's package dataset-fashion-mnist. What was found is kept in
+Needs build/release/bin/poseidon, Fashion-MNIST from Debian's package dataset-fashion-mnist, and scikit-learn (scripts/setup.sh develop). What was found is kept in
 docs/convergence/found.json.
 """
 import argparse
@@ -45,6 +45,14 @@ def train_all(net):
     return runs
 
 
+def control_of(net, first):
+    """One worker again, with noise in its first weights: how far roundings alone lead. None where the trainer has no such option."""
+    if not net.script:
+        return None
+    again = trained.train(PROGRAM, net, 1, WORK, trained.NOISE)
+    return again | {"difference": trained.largest_difference(first, again)}
+
+
 def main(arguments):
     options = parse(arguments)
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
@@ -52,7 +60,8 @@ def main(arguments):
         try:
             for net in trained.NETS.values():
                 if options.only in (None, net.name):
-                    found[net.name] = found_now() | {"runs": rounded(train_all(net))}
+                    runs = train_all(net)
+                    found[net.name] = found_now() | {"runs": rounded(runs), "control": rounded(control_of(net, runs[0]))}
         except Failed as failure:
             print(f"convergence: {failure}", file=sys.stderr)
             return 1

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fashion-MNIST as the databases that the nets of models/ read, in a folder of the benchmark's own."""
 import gzip
+import os
 import pathlib
 import subprocess
 
 import numpy as np
 
+from benchmarks.cells import ROOT
 from benchmarks.performance.standalone import Failed
 
 ORIGINALS = pathlib.Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
@@ -26,6 +28,17 @@ def arrays(part):
     return np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28), np.frombuffer(labels, np.uint8, offset=8)
 
 
+def digits():
+    """scikit-learn's handwritten digits: images (N, 8, 8) and labels (N), uint8, those to train with and those of the test."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise Failed("scikit-learn is missing, expected it by scripts/setup.sh develop") from None
+    found = load_digits()
+    images, labels = found.images.astype(np.uint8), found.target.astype(np.uint8)
+    return (images[:-360], labels[:-360]), (images[-360:], labels[-360:])
+
+
 def as_cifar(images, labels):
     """The records of CIFAR-10's binary files: black borders of two pixels, three equal planes."""
     padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))
@@ -34,7 +47,8 @@ def as_cifar(images, labels):
 
 
 def run(program, folder, *words):
-    done = subprocess.run([program, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run([program, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False,
+                          env=os.environ | {"PYTHONPATH": str(ROOT / "frontends/python")})
     if done.returncode != 0:
         raise Failed(f"poseidon {words[0]} ended with exit code {done.returncode}: {done.stderr.strip()[-300:]}")
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A net of models/ trained by some numbers of workers at one global batch: its losses and accuracies by iteration and second."""
 import json
+import pathlib
 import re
 import sys
 from typing import NamedTuple
@@ -10,6 +11,12 @@ from benchmarks.cells import ROOT
 from . import data
 
 WORKERS = (1, 2, 4, 8)
+NOISE = 1e-7  # of each first weight, of the run that one worker repeats
+TENSORFLOW = ROOT / ".venv-tensorflow/bin/python3"
+
+
+def nothing(program, folder):
+    """To be made before the training."""
 
 
 class Net(NamedTuple):
@@ -19,8 +26,10 @@ class Net(NamedTuple):
     batch: int       # of all workers together
     iterations: int
     tests_every: int
-    model: str = ""   # its folder in models/; empty: with_torch.py has the net
+    model: str = ""   # its folder in models/, or what the script calls it
     solver: str = ""  # what else the solver says: the recipe of models/
+    script: str = ""  # that trains it; empty: the Caffe trainer does
+    python: pathlib.Path = pathlib.Path(sys.executable)  # that runs the script
 
 
 NETS = {net.name: net for net in (
@@ -28,7 +37,9 @@ NETS = {net.name: net for net in (
         'base_lr: 0.01 momentum: 0.9 weight_decay: 0.0005 lr_policy: "inv" gamma: 0.0001 power: 0.75'),
     Net("cifar10_quick", "CIFAR-10 quick on Fashion-MNIST brought to 3x32x32, the Caffe trainer", data.make_cifar, 96, 200, 25, "cifar10_quick",
         'base_lr: 0.001 momentum: 0.9 weight_decay: 0.004 lr_policy: "fixed"'),
-    Net("lenet_torch", "LeNet on Fashion-MNIST, PyTorch", lambda program, folder: None, 64, 300, 25))}
+    Net("lenet_torch", "LeNet on Fashion-MNIST, PyTorch", nothing, 64, 300, 25, "lenet", script="with_torch"),
+    Net("lenet_keras", "LeNet on Fashion-MNIST, Keras on TensorFlow", nothing, 64, 300, 25, "lenet", script="with_keras", python=TENSORFLOW),
+    Net("digits_torch", "A perceptron of 64-128-10 on scikit-learn's digits, PyTorch", nothing, 64, 300, 25, "digits", script="with_torch"))}
 
 
 def write_solver(net, folder):
@@ -54,17 +65,17 @@ def largest_difference(one, other):
     return max(abs(a[2] - b[2]) / abs(a[2]) for a, b in zip(one["losses"], other["losses"], strict=True))
 
 
-def train_torch(program, net, workers, folder):
+def train_by_script(program, net, workers, folder, noise):
     curves = folder / f"{net.name}-{workers}.json"
-    data.run(program, ROOT, "run", "-n", workers, sys.executable, "-B", "-m", "benchmarks.convergence.with_torch", curves, net.batch,
-             net.iterations, net.tests_every)
+    data.run(program, ROOT, "run", "-n", workers, net.python, "-B", "-m", f"benchmarks.convergence.{net.script}", net.model, curves, net.batch,
+             net.iterations, net.tests_every, noise)
     return json.loads(curves.read_text())
 
 
-def train(program, net, workers, folder):
-    """Trains, in `folder`, which has the databases."""
-    if not net.model:
-        return train_torch(program, net, workers, folder)
+def train(program, net, workers, folder, noise=0.0):
+    """Trains, in `folder`, which has the databases. A script adds the noise to the first weights."""
+    if net.script:
+        return train_by_script(program, net, workers, folder, noise)
     write_solver(net, folder)
     run_dir = folder / f"{net.name}-{workers}"
     data.run(program, folder, "train", "--solver", f"{net.name}_solver.prototxt", "--workers", workers, "--global-batch", "--run-dir", run_dir)

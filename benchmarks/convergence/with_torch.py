@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LeNet in PyTorch on Fashion-MNIST, by all workers that start this script; rank 0 writes the curves.
+"""A net in PyTorch, trained by all workers that start this script; rank 0 writes the curves.
 
-  poseidon run -n 4 python -m benchmarks.convergence.with_torch CURVES.json BATCH ITERATIONS TESTS_EVERY
+  poseidon run -n 4 python -m benchmarks.convergence.with_torch lenet CURVES.json BATCH ITERATIONS TESTS_EVERY NOISE
 """
 import json
 import pathlib
@@ -19,14 +19,20 @@ from . import data
 TESTED = 2000  # images
 
 
-def tensors(part):
-    images, labels = data.arrays(part)
-    return torch.from_numpy(images.copy())[:, None].float() / 256, torch.from_numpy(labels.copy()).long()
+def tensors(images, labels, most):
+    return torch.from_numpy(images.copy())[:, None].float() / most, torch.from_numpy(labels.copy()).long()
 
 
 def lenet():
-    return nn.Sequential(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500),
-                         nn.ReLU(), nn.Linear(500, 10))
+    """LeNet, Fashion-MNIST, and the solver's rate."""
+    net = nn.Sequential(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500),
+                        nn.ReLU(), nn.Linear(500, 10))
+    return net, *(tensors(*data.arrays(part), 256) for part in ("train", "t10k")), 0.01
+
+
+def digits():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    return net, *(tensors(*part, 16) for part in data.digits()), 0.1
 
 
 def test(model, images, labels):
@@ -36,17 +42,26 @@ def test(model, images, labels):
     return nn.functional.cross_entropy(scores, labels).item(), (scores.argmax(1) == labels).float().mean().item()
 
 
+def add_noise(model, noise):
+    draw = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1 + noise * torch.randn(weight.shape, generator=draw))
+
+
 def batches(loader):
     while True:
         yield from loader
 
 
-def main(path, batch, iterations, tests_every):
+def main(net, path, batch, iterations, tests_every, noise):
     poseidon.seed(1)
-    model = lenet()
-    model, optimizer = poseidon.distribute(model, torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4))
-    loader = batches(poseidon.loader(TensorDataset(*tensors("train")), batch_size=batch // poseidon.workers(), shuffle=True))
-    held_out = [tensor[:TESTED] for tensor in tensors("t10k")]
+    model, train, held_out, rate = {"lenet": lenet, "digits": digits}[net]()
+    add_noise(model, noise)
+    model, optimizer = poseidon.distribute(model, torch.optim.SGD(model.parameters(), rate, momentum=0.9, weight_decay=5e-4))
+    # What is left over of an epoch is left out: a batch of another size would be divided otherwise by each number of workers.
+    loader = batches(poseidon.loader(TensorDataset(*train), batch_size=batch // poseidon.workers(), shuffle=True, drop_last=True))
+    held_out = [tensor[:TESTED] for tensor in held_out]
     curves = {"losses": [], "accuracies": []}
     began = time.monotonic()
     for iteration in range(iterations + 1):
@@ -64,4 +79,4 @@ def main(path, batch, iterations, tests_every):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]))
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]), float(sys.argv[6]))
