@@ -36,6 +36,8 @@ poseidon_code poseidon_get_statistics(const poseidon_session* session,
     given.allocated_bytes = known.allocated_bytes;
     given.link_bytes_per_second = known.link.bytes_per_second;
     given.link_latency_seconds = known.link.latency_seconds;
+    given.measured_seconds = known.overlap.seconds();
+    given.measured_steps = known.overlap.steps();
     given.bandwidth = known.bandwidth;
     return Give("poseidon_statistics", given, statistics);
   });

@@ -56,6 +56,8 @@ typedef struct poseidon_statistics {
   double link_bytes_per_second;  // measured once; 0: unknown
   double link_latency_seconds;
   double slower_workers_seconds;  // of waited_seconds: other workers computed longer
+  double measured_seconds;       // of the steps that hidden_share counts, from one beginning to the next, models together
+  uint64_t measured_steps;
   double bandwidth;              // of the link that the job may use, bytes per second each way; 0: all
 } poseidon_statistics;
 

@@ -7,6 +7,7 @@ import json
 import math
 import pathlib
 import re
+import sys
 
 import pytest
 
@@ -197,6 +198,39 @@ def test_strategies_are_compared(bench):
     assert all(" ms" in row[1] and " ms to " in row[2] and " ms" in row[3] for row in (ours, other))
     assert done.err.lines == [f"poseidon: round {number} of 2, strategy {name}" for number in (1, 2) for name in ("poseidon", "wfbp")]
     assert not list(bench.folder.glob("*iter*"))  # no snapshot
+
+
+SCRIPT = """
+import argparse
+import torch
+import poseidon.torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--rounds", type=int, required=True)
+rounds = parser.parse_args().rounds
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+poseidon.torch.distribute(model, optimizer)
+for _ in range(rounds):
+    optimizer.zero_grad()
+    model(torch.randn(8, 64)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_strategies_are_compared_on_a_script(bench):
+    """Which would go on for hours, and has a flag of its own with the name of one of compare's."""
+    script = bench.folder / "script.py"
+    script.write_text(SCRIPT)
+    words = ("compare", "--strategies", "poseidon,wfbp", "--iterations", 20, "--rounds", 1, "-n", 2, sys.executable, script, "--rounds")
+    done = jobs.run(bench.poseidon, *words, 10**9, cwd=bench.folder)
+    assert done.code == 0, done.err.text
+    head, ours, other = (re.split("  +", line) for line in done.out.lines[:3])
+    assert head == ["strategy", "step", "over the rounds", "predicted", "ratio", "sent", "hidden"]
+    assert [ours[0], other[0]] == ["poseidon", "wfbp"] and ours[4] == "1.000"
+    sent = [float(row[5].removesuffix(" MB")) for row in (ours, other)]
+    assert sent[0] == pytest.approx(sent[1], rel=0.15) and sent[0] > 0.01, sent  # a step more or less of 20 has left when they are counted
+    too_short = jobs.run(bench.poseidon, *words, 3, cwd=bench.folder)
+    assert too_short.code == 1 and "ended before a step was measured, expected" in too_short.err.lines[-1], too_short.err.text
 
 
 def test_a_strategy_that_cannot_train_is_named(bench):

@@ -198,6 +198,14 @@ std::string UnknownFlag(const CLI::App& app, const std::string& command_line, co
   return "";
 }
 
+// Of compare: it trains a net then, and its other words are flags of train; else they are those of run, a command's among them.
+bool NamesASolver(const std::vector<std::string>& words) {
+  return std::ranges::any_of(words, [](const std::string& word) {
+    const std::string name = word.substr(0, word.find('='));
+    return name == "--solver" || name == "-solver";
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv) {
@@ -205,6 +213,7 @@ std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv)
   const std::string_view first = given.empty() ? "" : std::string_view(given.front());
   if (first == "run") return WordsOfRun(*app.get_subcommand("run"), given);
   if (first == "profile") return WordsOfProfile(*app.get_subcommand("profile"), given);
+  if (first == "compare" && !NamesASolver(given)) return given;
   if (first == "version") return {"--version"};
   if (first == "help") {
     if (given.size() > 1) return {NameOf(app, given[1]), "--help"};

@@ -11,7 +11,7 @@ namespace poseidon::tools {
 // Returns the arguments of a command line as `app` reads them, subcommand first. Where the program was called by the name of one
 // of Caffe's (programs.h) that is the subcommand. In names of subcommands and flags '-' and '_' may stand for each other. Caffe's command
 // lines may have one dash for two, flags before the subcommand, and the flags of its logging library, which have no
-// effect here and are left out; the arguments of `run` stay as they are, and those of `profile` from a script on, which then stands
+// effect here and are left out; the arguments of `run` stay as they are, those of `compare` where none is --solver, and those of `profile` from a script on, which then stands
 // behind "--". Where one of Caffe's logging flags
 // has a wrong value it ends the program with a sentence.
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv);

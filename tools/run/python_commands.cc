@@ -53,17 +53,21 @@ void AddPythonCommands(CLI::App& app) {
   AddText(*doctor, "--timeout", "SECONDS", "Time in which a host must answer, more than 0")->check(Number(0, 3600))->default_str("30");
   AddText(*doctor, "--json", "FILE", "File to write everything to")->check(OutputFile());
   CLI::App* const demo = app.add_subcommand("demo", "Half a minute of two workers on this machine: trained, then one killed");
-  CLI::App* const compare = app.add_subcommand("compare", "Train a Caffe net a little under each strategy, and show what differs");
+  CLI::App* const compare = app.add_subcommand("compare", "Train a net or a script a little under each strategy, and show what differs");
   compare->footer("  poseidon compare --solver solver.prototxt --workers 4\n"
                   "  poseidon compare --strategies poseidon,wfbp --solver s.prototxt --hosts a,b\n"
-                  "All other flags are those of train. Nothing is tested, and no snapshot written.");
+                  "  poseidon compare --strategies poseidon,wfbp -n 2 python train.py\n"
+                  "All other flags are those of train, or, behind these, of run with its command.\n"
+                  "A net is not tested, and no snapshot written. A script is ended when it has been\n"
+                  "measured.");
   AddText(*compare, "--strategies", "NAME,...", "Strategies to take turns; the others are compared with the first one")
       ->default_str("poseidon,dense,wfbp,p3,dear,ps-2017");
-  AddText(*compare, "--iterations", "N", "Iterations of a run, of which those before the final plan are left out")
+  AddText(*compare, "--iterations", "N", "Iterations of a net, those before the final plan left out; of a script those after it")
       ->check(WholeNumber(1, 1000000))
       ->default_str("60");
   AddText(*compare, "--rounds", "N", "Runs of each strategy")->check(WholeNumber(1, 1000))->default_str("3");
   compare->allow_extras();
+  compare->prefix_command();  // from the first value of another flag on everything stays as it is
   for (CLI::App* const command : {doctor, demo, compare}) {
     command->callback([command] { BecomePython(command->get_name(), WordsOf(*command)); });
   }

@@ -1,67 +1,109 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`poseidon compare`: the same training of a Caffe net under each strategy in turn, and a table of what differs.
+"""`poseidon compare`: the same training under each strategy in turn, and a table of what differs.
 
-Strategies take turns, round after round, so that a machine that slows down slows all of them. The table has the median over the
-rounds. POSEIDON_PROGRAM is the poseidon command that trains (tools/run/python_commands.cc).
+A Caffe net trains by `poseidon train` for so many iterations; a script runs by `poseidon run`, and is ended once rank 0 has measured so many
+steps (step_account.py). Strategies take turns, round after round, so that a machine that slows down slows all of them. The table has the
+median over the rounds. POSEIDON_PROGRAM is the poseidon command (tools/run/python_commands.cc).
 """
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .report import aligned
+from .step_account import MARK
 
 STRATEGIES = ("poseidon", "dense", "wfbp", "p3", "dear", "ps-2017")
-Summary = Mapping[str, Any]  # of a run, as `poseidon train` writes it
+OWN = ("--strategies=", "--iterations=", "--rounds=")  # as tools/run/python_commands.cc passes them, before all others
+LINES_KEPT = 40  # of a script's output, for one that fails
 
 
 class Failed(Exception):
     """A run that did not end well; its output has been shown."""
 
 
-def train(program: str, strategy: str, iterations: int, words: Sequence[str], folder: pathlib.Path) -> Summary:
-    """The summary of one run, whose files are in `folder`."""
-    command = [program, "train", "--strategy", strategy, "--iterations", str(iterations), "--run-dir", str(folder), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.stderr.write(done.stdout[-4000:] + done.stderr[-4000:])
-        raise Failed(f"the training under strategy {strategy} ended with exit code {done.returncode}, expected 0")
-    summary: Summary = json.loads((folder / "summary.json").read_text())
-    return summary
+class Run(NamedTuple):
+    """What was measured of one run; of rank 0."""
+
+    step: float  # seconds
+    predicted: float  # seconds
+    sent: float  # bytes of gradients in a step
+    hidden: float  # share of the communication
+    weights: str | None = None  # their hash, where it is known
+
+
+def of_summary(summary: Mapping[str, Any]) -> Run:
+    """As `poseidon train` writes it."""
+    return Run(summary["step_seconds"]["measured"], summary["step_seconds"]["predicted"],
+               sum(layer["counted_bytes"]["sent"] for layer in summary["plan"]), summary["hidden_share"], summary["weights_hash"])
+
+
+def of_account(account: Mapping[str, Any]) -> Run:
+    return Run(account["step_seconds"], account["predicted_seconds"], account["sent_bytes"], account["hidden_share"])
+
+
+def train(program: str, strategy: str, iterations: int, words: Sequence[str]) -> Run:
+    with tempfile.TemporaryDirectory(prefix="poseidon-compare-") as folder:
+        command = [program, "train", "--strategy", strategy, "--iterations", str(iterations), "--run-dir", folder + "/run", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.stderr.write(done.stdout[-4000:] + done.stderr[-4000:])
+            raise Failed(f"the training under strategy {strategy} ended with exit code {done.returncode}, expected 0")
+        return of_summary(json.loads(pathlib.Path(folder, "run", "summary.json").read_text()))
+
+
+def run(program: str, strategy: str, iterations: int, words: Sequence[str]) -> Run:
+    """The script is asked to end when it has been measured, and all its ranks have ended when this returns."""
+    command = [program, "run", "--env", f"POSEIDON_STRATEGY={strategy}", "--env", f"POSEIDON_ACCOUNT_STEPS={iterations}", *words]
+    last: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as job:
+        assert job.stdout is not None
+        try:
+            for line in job.stdout:
+                last.append(line)
+                if MARK in line:
+                    return of_account(json.loads(line[line.index(MARK) + len(MARK):]))
+        finally:
+            job.send_signal(signal.SIGTERM)
+            job.communicate()
+    sys.stderr.write("".join(last))
+    if job.returncode != 0:
+        raise Failed(f"the script under strategy {strategy} ended with exit code {job.returncode}, expected 0")
+    raise Failed(f"the script under strategy {strategy} ended before a step was measured, expected some steps beyond the final plan's, which is "
+                 "made at step 10, by poseidon.torch, poseidon.keras or poseidon.tensorflow")
 
 
 def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def sent_by(summary: Summary) -> float:
-    """Bytes of gradients that rank 0 sends in a step."""
-    return float(sum(layer["counted_bytes"]["sent"] for layer in summary["plan"]))
-
-
-def row(strategy: str, rounds: Sequence[Summary], others: Sequence[Summary]) -> list[str]:
+def row(strategy: str, rounds: Sequence[Run], others: Sequence[Run]) -> list[str]:
     """`others`: the rounds of the strategy to compare with."""
-    steps, other_steps = ([one["step_seconds"]["measured"] for one in runs] for runs in (rounds, others))
-    step = statistics.median(steps)
-    return [strategy, milliseconds(step), f"{milliseconds(min(steps))} to {milliseconds(max(steps))}",
-            milliseconds(rounds[-1]["step_seconds"]["predicted"]), f"{step / statistics.median(other_steps):.3f}",
-            f"{sent_by(rounds[-1]) / 1e6:.3g} MB", f"{statistics.median(one['hidden_share'] for one in rounds):.0%}",
-            "same" if rounds[-1]["weights_hash"] == others[-1]["weights_hash"] else "rounded otherwise"]
+    steps = [one.step for one in rounds]
+    step, last = statistics.median(steps), rounds[-1]
+    words = [strategy, milliseconds(step), f"{milliseconds(min(steps))} to {milliseconds(max(steps))}", milliseconds(last.predicted),
+             f"{step / statistics.median(one.step for one in others):.3f}", f"{last.sent / 1e6:.3g} MB",
+             f"{statistics.median(one.hidden for one in rounds):.0%}"]
+    if last.weights is not None:
+        words.append("same" if last.weights == others[-1].weights else "rounded otherwise")
+    return words
 
 
-def table(found: Mapping[str, Sequence[Summary]]) -> str:
+def table(found: Mapping[str, Sequence[Run]]) -> str:
     """A line for each strategy; the first one is what the others are compared with."""
-    rows = [["strategy", "step", "over the rounds", "predicted", "ratio", "sent", "hidden", "weights"]]
-    rows += [row(strategy, rounds, next(iter(found.values()))) for strategy, rounds in found.items()]
-    return "\n".join(aligned(rows, set(range(len(rows[0])))))
+    rows = [row(strategy, rounds, next(iter(found.values()))) for strategy, rounds in found.items()]
+    heads = ["strategy", "step", "over the rounds", "predicted", "ratio", "sent", "hidden", "weights"][:len(rows[0])]
+    return "\n".join(aligned([heads, *rows], set(range(len(heads)))))
 
 
 def main(words: Sequence[str]) -> int:
@@ -69,21 +111,27 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
-    options, of_train = parser.parse_known_args(words)
+    is_net = any(word.split("=")[0] in ("--solver", "-solver") for word in words)
+    # A script may have flags of the same names.
+    own = len(words) if is_net else next((at for at, word in enumerate(words) if not word.startswith(OWN)), len(words))
+    options, rest = parser.parse_known_args(words[:own])
+    rest += words[own:]
+    if not rest:
+        print("poseidon: there is nothing to train, expected --solver FILE, or a command of ranks as in poseidon run", file=sys.stderr)
+        return 2
     strategies = options.strategies.split(",")
-    found: dict[str, list[Summary]] = {strategy: [] for strategy in strategies}
-    with tempfile.TemporaryDirectory(prefix="poseidon-compare-") as folder:
-        for number in range(options.rounds):
-            for strategy in strategies:
-                print(f"poseidon: round {number + 1} of {options.rounds}, strategy {strategy}", file=sys.stderr, flush=True)
-                run_dir = pathlib.Path(folder, f"{strategy}-{number}")
-                try:
-                    found[strategy].append(train(os.environ["POSEIDON_PROGRAM"], strategy, options.iterations, of_train, run_dir))
-                except Failed as failed:
-                    print(f"poseidon: {failed}", file=sys.stderr)
-                    return 1
+    found: dict[str, list[Run]] = {strategy: [] for strategy in strategies}
+    for number in range(options.rounds):
+        for strategy in strategies:
+            print(f"poseidon: round {number + 1} of {options.rounds}, strategy {strategy}", file=sys.stderr, flush=True)
+            try:
+                found[strategy].append((train if is_net else run)(os.environ["POSEIDON_PROGRAM"], strategy, options.iterations, rest))
+            except Failed as failed:
+                print(f"poseidon: {failed}", file=sys.stderr)
+                return 1
     print(table(found))
-    print(f"steps: medians of {options.iterations} iterations, those before the final plan left out, and over {options.rounds} round" + "s" * (options.rounds > 1))
+    steps = f"medians of {options.iterations} iterations" if is_net else f"means of {options.iterations} steps"
+    print(f"steps: {steps}, those before the final plan left out, and over {options.rounds} round" + "s" * (options.rounds > 1))
     return 0
 
 

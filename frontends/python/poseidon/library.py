@@ -149,7 +149,8 @@ class Statistics(Struct):
                 ("wire_bytes_sent", c_uint64), ("wire_bytes_received", c_uint64), ("busy_seconds", c_double),
                 ("waited_seconds", c_double), ("hidden_share", c_double), ("allocated_bytes", c_uint64),
                 ("link_bytes_per_second", c_double), ("link_latency_seconds", c_double),
-                ("slower_workers_seconds", c_double), ("bandwidth", c_double)]
+                ("slower_workers_seconds", c_double), ("measured_seconds", c_double), ("measured_steps", c_uint64),
+                ("bandwidth", c_double)]
 
 
 class Span(Struct):

@@ -21,11 +21,12 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from . import interruption, launch, load, meeting
+from . import interruption, launch, load, meeting, step_account
 from . import library as c
 from .errors import PoseidonError
 from .launch import Place
 from .order import Order
+from .step_account import StepAccount
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack  # of the type checker's own
@@ -216,6 +217,8 @@ class Session:
         self.handle = ctypes.c_void_p()
         self.order: Order | None = None
         self.models = 0  # declared so far: their numbers in spans
+        self.declared: list[tuple[ctypes.c_void_p, int]] = []  # those, and how many layers each of them has
+        self.account: StepAccount | None = None
         self.numbers_shared = 0  # that collectives have had so far
         self.busy_with: list[str] = []
         self.options = options  # the callbacks in it live as long as the session
@@ -228,6 +231,8 @@ class Session:
         self.workers: int = self.c.workers(self.handle)
         self.waits_for_all = bool(self.c.waits_for_all(self.handle))  # before the next forward pass
         self.final_plan_step: int = options.final_plan_step or 10
+        if self.rank == 0 and (steps := step_account.asked()):
+            self.account = StepAccount(self, steps)
 
     @property
     def in_order(self) -> Order:
@@ -338,6 +343,7 @@ class Session:
             self.c.declare(model, ctypes.byref(layer), ctypes.byref(number))
             numbers.append(number.value)
         self.c.commit(model)
+        self.declared.append((model, len(numbers)))
         return model, numbers
 
     def plan_of(self, model: ctypes.c_void_p, layer: int) -> tuple[str, str]:
@@ -420,9 +426,15 @@ class Session:
         if self.handle:
             try:
                 self.end_order()
+                self.end_account()
                 self.c.leave(self.handle)
             finally:
                 self.close()
+
+    def end_account(self) -> None:
+        if self.account is not None:
+            self.account.finish()
+            self.account = None
 
     def abort(self, reason: str) -> None:
         """Ends the job for everybody, now; the others get `reason`, a sentence without a full stop. Any thread calls it."""
@@ -435,5 +447,6 @@ class Session:
             if self.order is not None:  # its calls return with the end of the job, before the session goes
                 self.abort("closed its session without leaving")
                 self.end_order()
+            self.end_account()
             self.c.close(self.handle)
             self.handle = ctypes.c_void_p()
