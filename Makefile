@@ -26,9 +26,10 @@ golden: setup ## compare with golden cases: make golden DIR=folder
 	@scripts/build.sh release -DPOSEIDON_TESTS=ON poseidon_golden
 	@build/release/bin/poseidon_golden "$(DIR)"
 
-bench: build ## ratios against the recorded ones (root, about 5 minutes) and what the trainer costs
+bench: build ## ratios and claims against the recorded ones (root, about 6 minutes), and what the trainer costs
 	@scripts/setup.sh test
 	@.venv/bin/python3 benchmarks/trainer_bench.py --pairs 100
+	@.venv/bin/python3 -B -m benchmarks.claims --compare
 	@.venv/bin/python3 -B -m benchmarks.performance --compare
 
 wheel: setup ## the Python wheels of core and trainer, into build/dist, tested where nothing else is installed

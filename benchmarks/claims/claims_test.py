@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 from benchmarks.claims import __main__ as program
-from benchmarks.claims import ours, page, rows
+from benchmarks.claims import compare, ours, page, rows
 from benchmarks.performance.standalone import Failed
 
 
@@ -75,6 +75,27 @@ class Program(unittest.TestCase):
         self.assertEqual((status, found["one"]["numbers"]), (0, {"speedup": 8}))
         self.assertIn("**8x** (" + found["one"]["date"], text)
         self.assertIn("by hand: `do this`", text)
+
+    def test_a_row_that_got_worse_is_named(self):
+        recorded = {"speedup": 8.0, "step_seconds": 1.0, "days": 2.0, "inception-v3, 8 workers": 0.0001, "t_star": 0.9, "ddp-4": 4.0}
+        same = recorded | {"speedup": 7.9, "step_seconds": 1.01, "inception-v3, 8 workers": 0.001, "t_star": 2.0, "ddp-4": 1.0}
+        self.assertEqual(list(compare.worse(recorded, same)), [])
+        self.assertEqual(list(compare.worse(recorded, recorded | {"speedup": 9.0, "days": 1.0})), [])
+        worse = recorded | {"speedup": 7.0, "days": 2.1, "inception-v3, 8 workers": 0.01}
+        self.assertEqual(list(compare.worse(recorded, worse)),
+                         ["speedup is 7, recorded 8", "days is 2.1, recorded 2", "inception-v3, 8 workers is 0.01, recorded 0.0001"])
+
+    def test_every_row_that_is_found_has_a_number_that_counts(self):
+        for name, found in json.loads(program.FOUND.read_text()).items():
+            if not isinstance(next(iter(found["numbers"].values())), dict):
+                self.assertTrue(any(compare.wants_less(number) is not None for number in found["numbers"]), name)
+
+    def test_comparing_writes_nothing(self):
+        row = rows.Row("one", "a claim", "a source", "9x", rows.SIMULATED, "-", lambda: {"figure": "7x", "numbers": {"speedup": 7}, "command": "-"})
+        out = io.StringIO()
+        with mock.patch.object(program, "ROWS", (row,)), contextlib.redirect_stdout(out):
+            status = program.compared(["one"], {"one": {"numbers": {"speedup": 8}}})
+        self.assertEqual((status, out.getvalue()), (1, "one: WORSE: speedup is 7, recorded 8\n"))
 
     def test_what_fails_is_said(self):
         def find():
