@@ -29,8 +29,8 @@ golden: setup ## compare with golden cases: make golden DIR=folder
 bench: build ## ratios and claims against the recorded ones (root, about 6 minutes), and what the trainer costs
 	@scripts/setup.sh test
 	@.venv/bin/python3 benchmarks/trainer_bench.py --pairs 100
-	@.venv/bin/python3 -B -m benchmarks.claims --compare
-	@.venv/bin/python3 -B -m benchmarks.performance --compare
+	@worse=0; .venv/bin/python3 -B -m benchmarks.claims --compare || worse=1; \
+	.venv/bin/python3 -B -m benchmarks.performance --compare || worse=1; exit $$worse
 
 wheel: setup ## the Python wheels of core and trainer, into build/dist, tested where nothing else is installed
 	@scripts/wheel.sh

@@ -57,19 +57,21 @@ JOBS = (
 
 
 def most_in_window(samples, nodes):
-    """The most bytes per second of any link and direction in WINDOW, from counters sampled more often than that."""
+    """The most bytes per second of any link and direction in WINDOW, from counters that are read each 10 ms."""
     most = 0.0
     end = 0
-    for begin, first in enumerate(samples):
+    for first in samples:
         while end < len(samples) and samples[end][0] - first[0] < WINDOW:
             end += 1
         if end == len(samples):
             break
-        last = samples[end]
-        # A window that ends between two samples has no more bytes than this one, which is longer.
+        # Between two samples the counters go straight.
+        before, last = samples[end - 1], samples[end]
+        share = (first[0] + WINDOW - before[0]) / (last[0] - before[0])
         for way in (1, 2):
             for node in range(nodes):
-                most = max(most, (last[way][node] - first[way][node]) / (last[0] - first[0]))
+                at_end = before[way][node] + share * (last[way][node] - before[way][node])
+                most = max(most, (at_end - first[way][node]) / WINDOW)
     return most
 
 

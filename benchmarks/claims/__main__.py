@@ -66,7 +66,10 @@ def compared(names, results):
     recorded have nothing to compare."""
     status = 0
     for row in ROWS:
-        if row.name not in names or row.find is None or row.name not in results:
+        if row.name not in names or row.find is None:
+            continue
+        if row.name not in results:
+            print(f"{row.name}: nothing is recorded to compare with")
             continue
         try:
             found = row.find()

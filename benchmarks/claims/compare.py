@@ -21,7 +21,10 @@ def worse(recorded, found):
     """A sentence for each number that got worse; both are a row's numbers."""
     for name, before in recorded.items():
         less, now = wants_less(name), found.get(name)
-        if less is None or now is None:
+        if less is None:
+            continue
+        if now is None:
+            yield f"{name} is missing, recorded {before:.4g}"
             continue
         lost = now - before if less else before - now
         if lost > max(TOLERANCE * abs(before), LEAST):

@@ -5,7 +5,8 @@
   python3 -m benchmarks.convergence --only lenet
   python3 -m benchmarks.convergence --render      # trains nothing, writes the page from what was found
 
-Needs build/release/bin/poseidon, Fashion-MNIST from Debian's package dataset-fashion-mnist, and scikit-learn (scripts/setup.sh develop). What was found is kept in
+Needs build/release/bin/poseidon, Fashion-MNIST from Debian's package dataset-fashion-mnist, scikit-learn
+(scripts/setup.sh develop), and for Keras .venv-tensorflow (scripts/setup.sh test). What was found is kept in
 docs/convergence/found.json.
 """
 import argparse

@@ -16,7 +16,7 @@ first weights, it says how far roundings alone lead. `python3 -m benchmarks.conv
 """
 TAIL = """
 All workers of a run share this machine's cores, so seconds show what dividing costs here, and no speed-up: what a network of machines gains is
-in [performance](performance.md) and [claims](claims.md). The Caffe trainer has no run with noise: weights that are given by a file would be another start.
+in [performance](performance.md) and [claims](claims.md). The Caffe trainer has no run with noise: it adds none to the weights that it draws.
 """
 
 
@@ -40,8 +40,7 @@ def text_of(found):
             continue
         of_net = found[name]
         text += f"## {net.title}\n\n![Loss and accuracy of {net.title} by iterations and seconds.](convergence/{name}.svg)\n\n"
-        tested = "360" if net.model == "digits" else "2,000"
-        text += f"Global batch {net.batch}, {net.iterations} iterations, loss and accuracy over {tested} images of the test ({of_net['date']}, " \
+        text += f"Global batch {net.batch}, {net.iterations} iterations, loss and accuracy over {net.tested:,} images of the test ({of_net['date']}, " \
                 f"{of_net['commit'] or 'an unknown commit'}).\n\n"
         text += table(["workers", "last test loss", "last accuracy", f"difference of the test loss from one worker at iteration {net.tests_every}",
                        "largest difference", "equal bits on all workers",

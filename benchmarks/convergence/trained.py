@@ -26,8 +26,9 @@ class Net(NamedTuple):
     batch: int       # of all workers together
     iterations: int
     tests_every: int
-    model: str = ""   # its folder in models/, or what the script calls it
+    model: str = ""   # its folder in models/, or what a script with several calls it
     solver: str = ""  # what else the solver says: the recipe of models/
+    tested: int = 2000  # images
     script: str = ""  # that trains it; empty: the Caffe trainer does
     python: pathlib.Path = pathlib.Path(sys.executable)  # that runs the script
 
@@ -38,8 +39,8 @@ NETS = {net.name: net for net in (
     Net("cifar10_quick", "CIFAR-10 quick on Fashion-MNIST brought to 3x32x32, the Caffe trainer", data.make_cifar, 96, 200, 25, "cifar10_quick",
         'base_lr: 0.001 momentum: 0.9 weight_decay: 0.004 lr_policy: "fixed"'),
     Net("lenet_torch", "LeNet on Fashion-MNIST, PyTorch", nothing, 64, 300, 25, "lenet", script="with_torch"),
-    Net("lenet_keras", "LeNet on Fashion-MNIST, Keras on TensorFlow", nothing, 64, 300, 25, "lenet", script="with_keras", python=TENSORFLOW),
-    Net("digits_torch", "A perceptron of 64-128-10 on scikit-learn's digits, PyTorch", nothing, 64, 300, 25, "digits", script="with_torch"))}
+    Net("lenet_keras", "LeNet on Fashion-MNIST, Keras on TensorFlow", nothing, 64, 300, 25, script="with_keras", python=TENSORFLOW),
+    Net("digits_torch", "A perceptron of 64-128-10 on scikit-learn's digits, PyTorch", nothing, 64, 300, 25, "digits", script="with_torch", tested=360))}
 
 
 def write_solver(net, folder):
@@ -67,8 +68,8 @@ def largest_difference(one, other):
 
 def train_by_script(program, net, workers, folder, noise):
     curves = folder / f"{net.name}-{workers}.json"
-    data.run(program, ROOT, "run", "-n", workers, net.python, "-B", "-m", f"benchmarks.convergence.{net.script}", net.model, curves, net.batch,
-             net.iterations, net.tests_every, noise)
+    data.run(program, ROOT, "run", "-n", workers, net.python, "-B", "-m", f"benchmarks.convergence.{net.script}",
+             *([net.model] if net.model else []), curves, net.batch, net.iterations, net.tests_every, noise)
     return json.loads(curves.read_text())
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LeNet in Keras on TensorFlow on Fashion-MNIST, by all workers that start this script; rank 0 writes the curves.
 
-  poseidon run -n 4 python -m benchmarks.convergence.with_keras lenet CURVES.json BATCH ITERATIONS TESTS_EVERY NOISE
+  poseidon run -n 4 python -m benchmarks.convergence.with_keras CURVES.json BATCH ITERATIONS TESTS_EVERY NOISE
 """
 import json
 import pathlib
@@ -69,4 +69,4 @@ def main(path, batch, iterations, tests_every, noise):
 
 
 if __name__ == "__main__":
-    main(sys.argv[2], *map(int, sys.argv[3:6]), float(sys.argv[6]))
+    main(sys.argv[1], *map(int, sys.argv[2:5]), float(sys.argv[5]))

@@ -166,8 +166,9 @@ def losses(parts):
                          + ", ".join(f"{words} ({ratio:.2f})" for ratio, words in behind)
                          + ". Bytes are touched more often here: checksums at both ends, and sums in rank order.")
         more = [1 / dense_path.cpu_ratio(row) for _, row in rows_of(parts.dense_path)]
-        lines.append(f"From 64 MiB a byte costs {min(more):.2f} to {max(more):.2f} times gloo's CPU time (next table), encrypted "
-                     "more.")
+        if max(more) > 1:
+            lines.append(f"From 64 MiB a byte costs {min(more):.2f} to {max(more):.2f} times gloo's CPU time (next table), encrypted "
+                         "more.")
     for summary in (parts.torch, parts.tensorflow):
         for row in (summary or {"rows": []})["rows"]:
             value, low, high = row["ratio"]

@@ -44,10 +44,7 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
   node.listen = {member.listen, member.rank == 0 ? member.port : std::uint16_t{0}};
   node.coordinator = {member.coordinator, member.port};
   node.lanes = member.lanes;
-  if (!member.bandwidth.empty()) {
-    POSEIDON_ASSIGN_OR_RETURN(const double bits, ParseRate(member.bandwidth));
-    node.bandwidth = bits / 8;
-  }
+  POSEIDON_ASSIGN_OR_RETURN(node.bandwidth, ParseBandwidth(member.bandwidth));
   node.cores = std::max(1u, std::thread::hardware_concurrency());
   if (member.chunk > 0) {
     node.strategy.flow = {member.chunk, member.chunk};

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A net of keras.applications with random weights on small random images: its plan, how much of the exchange is hidden, and a
-trace of a few steps (InceptionV3.json) for Perfetto.
+"""A net of keras.applications with random weights on small random images: images a second, and on several workers its plan, how much of
+the exchange is hidden, and a trace of a few steps (InceptionV3.json) for Perfetto.
 
-  applications.py [InceptionV3 | VGG19 | ResNet152] [STEPS]
+  applications.py [InceptionV3 | VGG19 | VGG19-22K | ResNet152] [STEPS]
+
+VGG19-22K is VGG19 with the 21,841 classes of ImageNet-22K: 229 million parameters on images of 224x224, 128 million on those here.
 """
 import sys
 import time
@@ -14,7 +16,9 @@ import numpy as np
 import poseidon.keras as poseidon
 from poseidon import tensorflow
 
-SIZES = {"InceptionV3": 75, "VGG19": 32, "ResNet152": 32}
+SIZES = {"InceptionV3": 75, "VGG19": 32, "VGG19-22K": 32, "ResNet152": 32}
+CLASSES = {"VGG19-22K": 21_841}
+BATCH = 2  # images of every worker
 
 
 class Clock(keras.callbacks.Callback):
@@ -28,22 +32,33 @@ class Clock(keras.callbacks.Callback):
         self.seconds = time.monotonic() - self.began
         self.known = tensorflow.joined().statistics()
 
+    def images_a_second(self, images):
+        """Of all workers. Several compare all weights at the end of an epoch, which is no part of a step."""
+        steps = self.known.measured_steps
+        return BATCH * poseidon.workers() * steps / self.known.measured_seconds if steps else images / self.seconds
+
 
 def main():
     name, steps = (sys.argv[1:] + ["InceptionV3"])[0], int((sys.argv[2:] + ["12"])[0])
     poseidon.init(trace_spans=500_000)
     keras.utils.set_random_seed(1)
     size, clock = SIZES[name], Clock()
-    model = getattr(keras.applications, name)(weights=None, classes=100, input_shape=(size, size, 3))
+    classes = CLASSES.get(name, 100)
+    model = getattr(keras.applications, name.split("-")[0])(weights=None, classes=classes, input_shape=(size, size, 3))
     model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="sparse_categorical_crossentropy")
     poseidon.distribute(model)
     draw = np.random.default_rng(1)  # the same on all workers, of which fit gives each its part
-    images, labels = draw.normal(size=(2 * steps, size, size, 3)).astype("float32"), draw.integers(0, 100, 2 * steps)
-    model.fit(images, labels, batch_size=2, epochs=3, shuffle=False,
+    images, labels = draw.normal(size=(BATCH * steps, size, size, 3)).astype("float32"), draw.integers(0, classes, BATCH * steps)
+    model.fit(images, labels, batch_size=BATCH, epochs=3, shuffle=False,
               verbose=0, callbacks=[clock])
-    few = 10 * poseidon.workers()
+    if poseidon.rank() == 0:
+        print(f"{name}: {clock.images_a_second(len(images)):.2f} images a second on {poseidon.workers()} workers, "
+              f"{model.count_params() / 1e6:.1f} million parameters")
+    if poseidon.workers() == 1:
+        return
+    few = 5 * BATCH * poseidon.workers()
     with poseidon.trace(f"{name}.json"):
-        model.fit(images[:few], labels[:few], batch_size=2, shuffle=False, verbose=0)
+        model.fit(images[:few], labels[:few], batch_size=BATCH, shuffle=False, verbose=0)
     if poseidon.rank() == 0:
         plan = poseidon.plan(model)
         for layer, (scheme, reason) in plan.items():

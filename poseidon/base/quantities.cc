@@ -51,6 +51,12 @@ Result<double> ParseRate(const std::string& text) {
                          "1000Tbit");
 }
 
+Result<double> ParseBandwidth(const std::string& text) {
+  if (text.empty()) return 0.0;
+  const Result<double> bits = ParseRate(text);
+  return bits.ok() ? Result<double>(*bits / 8) : Result<double>(bits.status().WithPrefix("bandwidth"));
+}
+
 Result<double> ParseDuration(const std::string& text) {
   const double seconds = Scaled(text, {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}});
   if (std::isfinite(seconds) && seconds >= 0) return seconds;

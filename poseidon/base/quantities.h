@@ -11,6 +11,8 @@ namespace poseidon {
 
 // "10Gbit", "100 Mbit/s", "2.5Gbps", "1e9bit": bits per second, more than 0. kInvalidArgument.
 Result<double> ParseRate(const std::string& text);
+// The same of a limit of bandwidth, in bytes per second; the sentence names it. 0 of an empty text, which is no limit.
+Result<double> ParseBandwidth(const std::string& text);
 // "100us", "0.5 ms", "2s": seconds, 0 or more. kInvalidArgument.
 Result<double> ParseDuration(const std::string& text);
 

@@ -41,6 +41,12 @@ TEST(ParseDuration, TakesNumbersWithUnits) {
   }
 }
 
+TEST(ParseBandwidth, IsInBytes) {
+  EXPECT_DOUBLE_EQ(*ParseBandwidth("400Mbit"), 50e6);
+  EXPECT_EQ(*ParseBandwidth(""), 0);
+  EXPECT_THAT(ParseBandwidth("400MB").status().message(), HasSubstr("bandwidth: rate '400MB' is not understood"));
+}
+
 TEST(RateText, HasAUnit) {
   EXPECT_EQ(RateText(10e9), "10 Gbit/s");
   EXPECT_EQ(RateText(2.5e9), "2.5 Gbit/s");

@@ -65,7 +65,7 @@ poseidon_code poseidon_get_layer_statistics(const poseidon_model* model, uint32_
 void poseidon_reset_timings(poseidon_session* session) {
   if (session == nullptr) return;
   Answering(nullptr, [&] {
-    for (const std::unique_ptr<poseidon_model>& model : session->models) model->model->ResetTimings();
+    session->session->ResetTimings();
     return OkStatus();
   });
 }

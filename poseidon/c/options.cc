@@ -136,11 +136,7 @@ Status TakeMember(const poseidon_options& options, session::NodeOptions* node) {
   node->levels = static_cast<plan::Levels>(options.levels);
   node->lanes = static_cast<std::uint16_t>(options.lanes);
   POSEIDON_ASSIGN_OR_RETURN(node->strategy, sync::StrategyNamed(TextOr(options.strategy, "poseidon")));
-  if (options.bandwidth != nullptr) {
-    const Result<double> bits = ParseRate(options.bandwidth);
-    if (!bits.ok()) return bits.status().WithPrefix("bandwidth");
-    node->bandwidth = *bits / 8;
-  }
+  POSEIDON_ASSIGN_OR_RETURN(node->bandwidth, ParseBandwidth(TextOr(options.bandwidth, "")));
   node->strategy.zero_compression = static_cast<plan::ZeroCompression>(options.zero_compression);
   node->machine = options.machine != nullptr ? options.machine : local::ThisMachine();
   return OkStatus();

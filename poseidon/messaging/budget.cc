@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/messaging/budget.h"
 
-#include <algorithm>
-
 namespace poseidon::messaging {
 namespace {
 
@@ -21,7 +19,12 @@ Paces PacesWithin(double payload, const Connections& connections, std::size_t la
   const auto all = static_cast<double>(connections.all);
   const double layers = static_cast<double>(connections.with_layers) * static_cast<double>(lanes);
   if (connections.with_layers >= connections.all) return {payload / layers, payload / layers};
-  return {(1 - kOthersShare) * payload / std::max(1.0, layers), kOthersShare * payload / all};
+  if (connections.with_layers == 0) return {0, payload / all};
+  return {(1 - kOthersShare) * payload / layers, kOthersShare * payload / all};
+}
+
+double LayersWithin(double payload, const Connections& connections) {
+  return PacesWithin(payload, connections, 1).layers * static_cast<double>(connections.with_layers);
 }
 
 }  // namespace poseidon::messaging

@@ -20,7 +20,7 @@ struct Paces {
   friend bool operator==(const Paces&, const Paces&) = default;
 };
 
-// The connections of a member, those of one lane.
+// How many connections a member has in one lane.
 struct Connections {
   std::size_t all = 1;
   std::size_t with_layers = 1;  // over which layers are exchanged, of the member that has most of them
@@ -28,8 +28,10 @@ struct Connections {
 
 // Even shares of `payload` for `lanes` lanes. No receiver then gets more than `payload` from all senders together either, because each
 // holds its connections to the same shares. Where layers are exchanged over some connections alone, these share nine tenths of
-// it, and the others a tenth at most. Pre: payload > 0, lanes > 0, with_layers <= all, all > 0.
+// it, and the others a tenth at most; where over none, these share all. Pre: payload > 0, lanes > 0, with_layers <= all, all > 0.
 Paces PacesWithin(double payload, const Connections& connections, std::size_t lanes);
+// What all connections over which layers are exchanged may carry together then.
+double LayersWithin(double payload, const Connections& connections);
 
 // A slower connection is not held exactly: the system sends whole segments, two at a time.
 inline constexpr double kLeastPace = 1e5;

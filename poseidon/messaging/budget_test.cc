@@ -23,6 +23,9 @@ TEST(PacesWithin, ALeaderLeavesLittleForThoseItExchangesNoLayersWith) {
   EXPECT_DOUBLE_EQ(paces.layers, 22.5e6);
   EXPECT_LE(2 * paces.layers + 6 * paces.others, 50e6);
   EXPECT_LE(7 * paces.others, 50e6) << "a follower, or a leader that hears followers alone";
+  EXPECT_DOUBLE_EQ(LayersWithin(50e6, connections), 45e6);
+  EXPECT_DOUBLE_EQ(LayersWithin(50e6, {.all = 7, .with_layers = 7}), 50e6);
+  EXPECT_EQ(PacesWithin(70e6, {.all = 7, .with_layers = 0}, 1), (Paces{0, 10e6})) << "one host";
 }
 
 TEST(PayloadWithin, LeavesRoomForHeadersAndAcknowledgements) {

@@ -8,7 +8,6 @@
 
 #include "poseidon/base/check.h"
 #include "poseidon/base/lesser.h"
-#include "poseidon/base/quantities.h"
 #include "poseidon/messaging/budget.h"
 #include "poseidon/plan/hosts.h"
 
@@ -252,15 +251,13 @@ Status Formation::OnWelcome(const wire::Welcome& welcome) {
 bool Formation::HoldToBandwidth() {
   if (member_.bandwidth <= 0 || member_.roster.size() == 1) return true;
   const double all = messaging::PayloadWithin(member_.bandwidth);
-  link_.bytes_per_second = member_.LayersWithinBandwidth();
-  const auto connections = static_cast<double>(member_.roster.size() - 1);
-  if (all / connections < messaging::kLeastPace) {
-    const double least = 1.005 * member_.bandwidth * messaging::kLeastPace * connections / all;  // its text is rounded
-    ending_.End(JobFailure(InvalidArgument("bandwidth is " + RateText(8 * member_.bandwidth) + ", expected at least " +
-                                           RateText(8 * least) + " for " + std::to_string(member_.roster.size()) + " members")));
+  link_.bytes_per_second = LesserRate(link_.bytes_per_second, member_.LayersWithinBandwidth());
+  if (const Status enough = member_.CheckBandwidth(1); !enough.ok()) {
+    ending_.End(enough);
     return false;
   }
-  member_.mesh.Hold({all / connections, all / connections}, {});
+  const double share = all / static_cast<double>(member_.roster.size() - 1);
+  member_.mesh.Hold({share, share}, {});
   return true;
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "poseidon/base/lesser.h"
+#include "poseidon/base/quantities.h"
 #include "poseidon/plan/hosts.h"
 
 namespace poseidon::session {
@@ -113,8 +115,23 @@ std::set<MemberId> Member::LayerPeers() const {
 }
 
 messaging::Paces Member::Paces(std::size_t lanes) const {
-  if (bandwidth <= 0) return {};
+  if (bandwidth <= 0 || roster.size() == 1) return {};
   return messaging::PacesWithin(messaging::PayloadWithin(bandwidth), {.all = roster.size() - 1, .with_layers = layer_peers()}, lanes);
+}
+
+double Member::LayersWithinBandwidth() const {
+  if (bandwidth <= 0 || roster.size() == 1) return 0;
+  return messaging::LayersWithin(messaging::PayloadWithin(bandwidth), {.all = roster.size() - 1, .with_layers = layer_peers()});
+}
+
+Status Member::CheckBandwidth(std::size_t lanes) const {
+  const messaging::Paces paces = Paces(lanes);
+  const double pace = LesserRate(paces.layers, paces.others);
+  if (pace == 0 || pace >= messaging::kLeastPace) return OkStatus();
+  const double least = 1.005 * bandwidth * messaging::kLeastPace / pace;  // its text is rounded
+  return JobFailure(InvalidArgument("the least bandwidth of a member is " + RateText(8 * bandwidth) + ", expected at least " +
+                                    RateText(8 * least) + " for " + std::to_string(roster.size()) + " members" +
+                                    (lanes > 1 ? " with " + std::to_string(lanes) + " lanes" : "")));
 }
 
 MemberId Member::NextInRing() const {

@@ -83,10 +83,13 @@ class Member {
 
   // The members with which this one exchanges layers.
   std::set<MemberId> LayerPeers() const;
-  // What the members' connections may carry at `lanes` lanes, where they are held. Pre: the roster is known.
+  // What the members' connections may carry at `lanes` lanes; nothing is said where they are not held, or there are none. Pre: the
+  // roster is known.
   messaging::Paces Paces(std::size_t lanes) const;
   // What all connections over which layers are exchanged may carry together, bytes per second; 0: they are not held.
-  double LayersWithinBandwidth() const { return Paces(1).layers * static_cast<double>(layer_peers()); }
+  double LayersWithinBandwidth() const;
+  // kInvalidArgument where a connection would have less than it can be held to.
+  Status CheckBandwidth(std::size_t lanes) const;
 
   // The next in the ring of those that exchange layers; this member itself, where it exchanges none or is alone.
   MemberId NextInRing() const;

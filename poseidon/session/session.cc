@@ -29,6 +29,7 @@ Session::~Session() {
 std::string Session::NameOf(std::int32_t member) const { return session::NameOf(roster(), member); }
 
 Result<Model*> Session::NewModel() {
+  MutexLock lock(mutex_);
   // The key of a step's sum has eight bits for the model (wire/messages.h).
   if (models_.size() >= wire::kMaxModels) {
     return InvalidArgument("a session holds " + std::to_string(wire::kMaxModels) + " models, expected no further one");
@@ -130,6 +131,7 @@ Statistics Session::Collect() {
     statistics.link = node.link();
     statistics.bandwidth = node.bandwidth();
   });
+  MutexLock lock(mutex_);
   for (const std::unique_ptr<Model>& model : models_) {
     const ModelStatistics of_model = model->Collect();
     statistics.busy_seconds += of_model.busy_seconds;
@@ -137,6 +139,11 @@ Statistics Session::Collect() {
     statistics.overlap.Add(of_model.overlap);
   }
   return statistics;
+}
+
+void Session::ResetTimings() {
+  MutexLock lock(mutex_);
+  for (const std::unique_ptr<Model>& model : models_) model->ResetTimings();
 }
 
 }  // namespace poseidon::session

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "poseidon/base/mutex.h"
 #include "poseidon/session/blocking_node.h"
 #include "poseidon/session/model.h"
 #include "poseidon/session/runtime.h"
@@ -37,7 +38,7 @@ struct Statistics {
 // One worker's part in a job, for front ends. A session has one or several models (model.h), which train;
 // the session itself has the job's beginning, its end, and what all workers do together besides steps.
 //
-// Thread: Abort, failure, NameOf and now may be called from any thread; Open, NewModel, the
+// Thread: Abort, failure, NameOf, now, Collect and ResetTimings may be called from any thread; Open, NewModel, the
 // collectives, Leave and the destructor block and belong to one thread of the caller's.
 // Failure: the first failure of the job is final; every call returns it from then on, with the
 // culprit's member id where there is one.
@@ -90,7 +91,10 @@ class Session {
   // an Abort has gone out.
   Status AwaitEnd();
 
+  // Any thread, and also while a model is made.
   Statistics Collect();
+  // Begins times of layers and of waiting anew, of all models; bytes go on. Any thread likewise.
+  void ResetTimings();
   TimePoint now() const { return node_.now(); }
 
  private:
@@ -100,7 +104,9 @@ class Session {
   Result<std::vector<ByteBuffer>> GatherAll(ConstBytes bytes);
 
   const SessionOptions options_;
-  std::vector<std::unique_ptr<Model>> models_;  // before node_, whose end completes what they wait for
+  Mutex mutex_;
+  // Before node_, whose end completes what they wait for.
+  std::vector<std::unique_ptr<Model>> models_ POSEIDON_GUARDED_BY(mutex_);
   BlockingNode node_;
 };
 

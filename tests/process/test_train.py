@@ -197,6 +197,8 @@ def test_strategies_are_compared(bench):
     assert [ours[0], other[0]] == ["poseidon", "wfbp"] and ours[7] == other[7] == "same" and ours[5] == other[5]
     assert all(" ms" in row[1] and " ms to " in row[2] and " ms" in row[3] for row in (ours, other))
     assert done.err.lines == [f"poseidon: round {number} of 2, strategy {name}" for number in (1, 2) for name in ("poseidon", "wfbp")]
+    wrong = jobs.run(bench.poseidon, "compare", "--solver", bench.solver(), "--rounds", 0, cwd=bench.folder)
+    assert (wrong.code, wrong.err.lines) == (2, ["poseidon: --rounds: expected a whole number from 1 to 1000000, not '0' (see poseidon compare --help)"])
     assert not list(bench.folder.glob("*iter*"))  # no snapshot
 
 
@@ -206,6 +208,7 @@ import torch
 import poseidon.torch
 parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, required=True)
+parser.add_argument("--solver")
 rounds = parser.parse_args().rounds
 model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -221,7 +224,7 @@ def test_strategies_are_compared_on_a_script(bench):
     """Which would go on for hours, and has a flag of its own with the name of one of compare's."""
     script = bench.folder / "script.py"
     script.write_text(SCRIPT)
-    words = ("compare", "--strategies", "poseidon,wfbp", "--iterations", 20, "--rounds", 1, "-n", 2, sys.executable, script, "--rounds")
+    words = ("compare", "--strategies", "poseidon,wfbp", "--iterations", 20, "--rounds", 1, "-n", 2, sys.executable, script, "--solver", "adam", "--rounds")
     done = jobs.run(bench.poseidon, *words, 10**9, cwd=bench.folder)
     assert done.code == 0, done.err.text
     head, ours, other = (re.split("  +", line) for line in done.out.lines[:3])
@@ -229,6 +232,7 @@ def test_strategies_are_compared_on_a_script(bench):
     assert [ours[0], other[0]] == ["poseidon", "wfbp"] and ours[4] == "1.000"
     sent = [float(row[5].removesuffix(" MB")) for row in (ours, other)]
     assert sent[0] == pytest.approx(sent[1], rel=0.15) and sent[0] > 0.01, sent  # a step more or less of 20 has left when they are counted
+    assert int(re.search(r"means of at least (\d+) steps", done.out.text)[1]) >= 20
     too_short = jobs.run(bench.poseidon, *words, 3, cwd=bench.folder)
     assert too_short.code == 1 and "ended before a step was measured, expected" in too_short.err.lines[-1], too_short.err.text
 

@@ -198,22 +198,29 @@ std::string UnknownFlag(const CLI::App& app, const std::string& command_line, co
   return "";
 }
 
-// Of compare: it trains a net then, and its other words are flags of train; else they are those of run, a command's among them.
-bool NamesASolver(const std::vector<std::string>& words) {
-  return std::ranges::any_of(words, [](const std::string& word) {
-    const std::string name = word.substr(0, word.find('='));
-    return name == "--solver" || name == "-solver";
-  });
-}
-
 }  // namespace
+
+bool TrainsANet(const CLI::App& app, const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {
+    const std::string name = words[i].substr(0, words[i].find('='));
+    if (name == "--solver" || name == "-solver") return true;
+    for (const char* const command : {"compare", "run", "train"}) {
+      const CLI::App* const of = CommandNamed(app, command);
+      const CLI::Option* const option = of == nullptr ? nullptr : of->get_option_no_throw(name);
+      if (option == nullptr) continue;
+      if (TakesNextWord(*option, words[i])) ++i;
+      break;
+    }
+  }
+  return false;
+}
 
 std::vector<std::string> ArgumentsOf(const CLI::App& app, int argc, char** argv) {
   const std::vector<std::string> given = WordsOf(app, argc, argv);
   const std::string_view first = given.empty() ? "" : std::string_view(given.front());
   if (first == "run") return WordsOfRun(*app.get_subcommand("run"), given);
   if (first == "profile") return WordsOfProfile(*app.get_subcommand("profile"), given);
-  if (first == "compare" && !NamesASolver(given)) return given;
+  if (first == "compare" && !TrainsANet(app, {given.begin() + 1, given.end()})) return given;
   if (first == "version") return {"--version"};
   if (first == "help") {
     if (given.size() > 1) return {NameOf(app, given[1]), "--help"};

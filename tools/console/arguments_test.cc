@@ -34,6 +34,15 @@ struct Commands {
   bool flag = false;
 };
 
+TEST(TrainsANet, LooksNoFurtherThanTheCommand) {
+  const auto trains = [&](const std::vector<std::string>& words) { return TrainsANet(Commands().app, words); };
+  EXPECT_TRUE(trains({"--workers", "4", "--solver", "s"}));
+  EXPECT_TRUE(trains({"--sync", "-solver=s"}));
+  EXPECT_FALSE(trains({"-n", "2", "python", "train.py", "--solver", "adam"}));
+  EXPECT_FALSE(trains({"-n2", "--", "--solver"}));
+  EXPECT_FALSE(trains({}));
+}
+
 std::string Unknown(const std::vector<std::string>& arguments) { return UnknownIn(Commands().app, arguments); }
 
 TEST(UnknownIn, NamesTheNearest) {

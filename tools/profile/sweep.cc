@@ -68,6 +68,7 @@ class Row {
 std::string SpeedupTable(const Sweep& sweep) {
   std::string text =
       "speed-up over one worker (key-value only, overlapped with backward only)\n";
+  if (sweep.bandwidth > 0) text += "held to " + RateText(sweep.bandwidth) + " of every link\n";
   constexpr std::size_t kWidth = 14;  // so that five rates fit 80 columns
   text += "workers";
   for (const double rate : sweep.rates) text += Padded(RateText(rate), kWidth);
@@ -152,7 +153,13 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
     cluster.cores_per_worker /= std::min(setting.per_host, workers);
     cluster.copy_bytes_per_second = setting.copy_rate / 8;
   }
-  cluster.bandwidth = LesserRate(rate / 8 * setting.goodput, messaging::PayloadWithin(setting.bandwidth / 8));
+  cluster.bandwidth = rate / 8 * setting.goodput;
+  if (setting.bandwidth > 0 && workers > 1) {
+    // As a job's members share it (session/member.h).
+    const std::size_t all = workers + setting.servers - 1;
+    const std::size_t with_layers = cluster.host_of_rank.empty() ? all : cluster.contributors() + setting.servers - 1;
+    cluster.bandwidth = LesserRate(cluster.bandwidth, messaging::LayersWithin(messaging::PayloadWithin(setting.bandwidth / 8), {all, with_layers}));
+  }
   cluster.latency = setting.latency;
   cluster.lanes = setting.lanes > 0 ? setting.lanes : plan::LanesFor(cluster);
   Point point{.workers = workers, .rate = rate, .plan = {}};
@@ -167,7 +174,7 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
 Result<Sweep> RunSweep(const Profile& profile, const Setting& setting,
                        const std::vector<std::uint32_t>& workers,
                        const std::vector<double>& rates) {
-  Sweep sweep{.workers = workers, .rates = rates, .points = {}, .crossovers = {}};
+  Sweep sweep{.workers = workers, .rates = rates, .bandwidth = setting.bandwidth, .points = {}, .crossovers = {}};
   sweep.points.resize(workers.size() * rates.size());
   for (std::size_t j = 0; j < rates.size(); ++j) {
     Row row(profile, setting, rates[j]);

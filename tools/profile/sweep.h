@@ -61,6 +61,7 @@ struct Crossover {
 struct Sweep {
   std::vector<std::uint32_t> workers;  // ascending
   std::vector<double> rates;
+  double bandwidth = 0;               // as of Setting
   std::vector<Point> points;          // of workers[i] and rates[j] at i * rates.size() + j
   std::vector<Crossover> crossovers;  // by rate, then layer, then workers
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/console/arguments.h"
 #include "tools/console/fail.h"
 #include "tools/console/values.h"
 #include "tools/launch/child.h"
@@ -68,9 +69,14 @@ void AddPythonCommands(CLI::App& app) {
   AddText(*compare, "--rounds", "N", "Runs of each strategy")->check(WholeNumber(1, 1000))->default_str("3");
   compare->allow_extras();
   compare->prefix_command();  // from the first value of another flag on everything stays as it is
-  for (CLI::App* const command : {doctor, demo, compare}) {
+  for (CLI::App* const command : {doctor, demo}) {
     command->callback([command] { BecomePython(command->get_name(), WordsOf(*command)); });
   }
+  compare->callback([&app, compare] {
+    std::vector<std::string> words = WordsOf(*compare);
+    words.insert(words.begin(), TrainsANet(app, compare->remaining()) ? "net" : "script");
+    BecomePython(compare->get_name(), words);
+  });
 }
 
 }  // namespace poseidon::tools

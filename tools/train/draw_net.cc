@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `poseidon draw_net`: what Caffe's draw_net.py draws, as SVG and with each layer's scheme.
-#include "poseidon/base/quantities.h"
 #include "tools/train/draw_net.h"
 
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include "frontends/caffe/net/filter.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/plan_file/plan_json.h"
+#include "poseidon/base/quantities.h"
 #include "tools/console/fail.h"
 #include "tools/console/values.h"
 #include "tools/draw/picture_file.h"

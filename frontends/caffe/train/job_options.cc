@@ -201,10 +201,7 @@ Result<session::NodeOptions> NodeOptionsOf(const MemberTask& task, const plan::P
   }
   node.levels = *levels;
   POSEIDON_ASSIGN_OR_RETURN(node.strategy, sync::StrategyNamed(task.options.strategy));
-  if (!task.options.bandwidth.empty()) {
-    POSEIDON_ASSIGN_OR_RETURN(const double bits, ParseRate(task.options.bandwidth));
-    node.bandwidth = bits / 8;
-  }
+  POSEIDON_ASSIGN_OR_RETURN(node.bandwidth, ParseBandwidth(task.options.bandwidth));
   const auto zero_compression = plan::ParseZeroCompression(task.options.zero_compression);
   if (!zero_compression) {
     return InvalidArgument("zero_compression is '" + task.options.zero_compression + "', expected auto, off or always");

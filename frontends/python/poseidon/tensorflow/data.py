@@ -62,7 +62,7 @@ def shard(dataset: tf.data.Dataset, rank: int, workers: int) -> tf.data.Dataset:
     """See poseidon.tensorflow.shard. One pass over `dataset` gives one of what is returned: a shuffle has one order in it, and
     nothing is read twice."""
     size = int(dataset.cardinality())
-    if of_one_size(dataset) and workers > 1 and size != tf.data.INFINITE_CARDINALITY:
+    if drops_remainder(dataset) and workers > 1 and size != tf.data.INFINITE_CARDINALITY:
         made = whole_steps(dataset, rank, workers, size)
     elif size == tf.data.INFINITE_CARDINALITY or (size >= 0 and size % workers == 0):
         made = dataset.shard(workers, rank)
@@ -72,10 +72,10 @@ def shard(dataset: tf.data.Dataset, rank: int, workers: int) -> tf.data.Dataset:
     return made
 
 
-def of_one_size(dataset: tf.data.Dataset) -> bool:
-    """Whether all batches have as many samples, as drop_remainder makes them."""
-    sizes = [leaf.shape[0] for leaf in leaves_of(dataset.element_spec) if has_samples(leaf) and tf.TensorShape(leaf.shape).rank]
-    return bool(sizes) and None not in sizes
+def drops_remainder(dataset: tf.data.Dataset) -> bool:
+    """Whether its batches were made with drop_remainder=True; False too where TensorFlow does not show it."""
+    made = next((one._drop_remainder for one in keeping_count(dataset) if hasattr(one, "_drop_remainder")), None)
+    return made is not None and bool(tf.get_static_value(made))
 
 
 def whole_steps(dataset: tf.data.Dataset, rank: int, workers: int, size: int) -> tf.data.Dataset:

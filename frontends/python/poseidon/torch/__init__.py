@@ -104,7 +104,8 @@ def loader(dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | No
     P * b would. All workers call it. `batch_size`: samples of one worker's batch. `shuffle` and the other options are those of
     torch.utils.data.DataLoader. An IterableDataset is refused. Samples are shuffled alike everywhere, in
     another order in every epoch, which depends on torch.manual_seed and not on the number of workers; the last ones, too few for a
-    whole batch each, are divided evenly, and gradients of that step count by them; fewer than workers are left out.
+    whole batch each, are divided evenly, and gradients of that step count by them; fewer than workers are left out, with
+    drop_last=True all of them.
 
     It has an epoch and a place, for checkpoints: `state_dict()`, `load_state_dict(state)`, `set_epoch(number)` and `epoch`."""
     return shard(DataLoader(dataset, batch_size, shuffle, **options))
