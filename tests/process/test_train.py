@@ -2,6 +2,7 @@
 """Whole runs of `poseidon train`: who synchronises how, and what a run leaves behind."""
 
 import collections
+import html.parser
 import itertools
 import json
 import math
@@ -241,6 +242,55 @@ def test_a_strategy_that_cannot_train_is_named(bench):
     done = jobs.run(bench.poseidon, "compare", "--strategies", "ps", "--solver", bench.solver(), "--workers", 2, cwd=bench.folder)
     assert done.code == 1 and "--strategy: expected poseidon, wfbp, " in done.err.text, done.err.text
     assert done.err.lines[-1] == "poseidon: the training under strategy ps ended with exit code 2, expected 0"
+
+
+class Page(html.parser.HTMLParser):
+    """Its headings, its tags, and whether each of them is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.headings = [], collections.Counter(), []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags[tag] += 1
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+
+
+def test_a_run_has_a_page(bench):
+    done = bench.train(bench.solver(), "--workers", 2, "--scheme", "ip1=sfb")
+    said = jobs.run(bench.poseidon, "report", done.run_dir, cwd=bench.folder)
+    assert (said.code, said.out.lines) == (0, [f"the run's page is in {done.run_dir / 'report.html'}"]), said.err.text
+    text = (done.run_dir / "report.html").read_text()
+    page = Page(text)
+    assert page.headings == ["A step, predicted and measured", "Loss and accuracy", "A step in time", "Waiting", "The plan"] and page.open == []
+    assert page.tags["tr"] == 1 + 2 + 1 + len(done.summary["plan"])  # of the workers, and of the plan
+    assert page.tags["rect"] > 30 and "<td>sfb</td>" in text and "worker 1" in text
+    assert done.summary["what_would_help"].split()[0] in text
+    assert text.count("http") == text.count('xmlns="http://www.w3.org/2000/svg"')  # nothing is fetched
+    (done.run_dir / "trace.json").unlink()
+    (done.run_dir / "summary.json").write_text("{")
+    damaged = jobs.run(bench.poseidon, "report", done.run_dir, cwd=bench.folder)
+    assert (damaged.code, damaged.err.lines) == (1, [f"poseidon: {done.run_dir / 'summary.json'} cannot be read (it is not JSON), expected a file that "
+                                                     "poseidon train --run-dir wrote"])
+
+
+def test_one_worker_has_a_page_without_a_plan(bench):
+    done = bench.train(bench.solver())
+    assert jobs.run(bench.poseidon, "report", done.run_dir, "--out", bench.folder / "one.html", cwd=bench.folder).code == 0
+    assert "Loss and accuracy" in Page((bench.folder / "one.html").read_text()).headings
 
 
 def test_lanes_train_the_same(bench):

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,10 @@
 namespace poseidon::tools {
 namespace {
 
-void BecomePython(const std::string& name, const std::vector<std::string>& words) {
+// `name`: of the command, for people; `module`: of the package.
+void BecomePython(const std::string& name, const std::string& module, const std::vector<std::string>& words) {
   const std::string python = launch::ShowPythonOurPackage();
-  std::vector<std::string> all = {python, "-m", "poseidon." + name};
+  std::vector<std::string> all = {python, "-m", "poseidon." + module};
   all.insert(all.end(), words.begin(), words.end());
   const std::vector<char*> argv = launch::ArgvOf(all);
   execvp(argv[0], argv.data());
@@ -70,12 +72,21 @@ void AddPythonCommands(CLI::App& app) {
   compare->allow_extras();
   compare->prefix_command();  // from the first value of another flag on everything stays as it is
   for (CLI::App* const command : {doctor, demo}) {
-    command->callback([command] { BecomePython(command->get_name(), WordsOf(*command)); });
+    command->callback([command] { BecomePython(command->get_name(), command->get_name(), WordsOf(*command)); });
   }
   compare->callback([&app, compare] {
     std::vector<std::string> words = WordsOf(*compare);
     words.insert(words.begin(), TrainsANet(app, compare->remaining()) ? "net" : "script");
-    BecomePython(compare->get_name(), words);
+    BecomePython(compare->get_name(), compare->get_name(), words);
+  });
+  CLI::App* const report = app.add_subcommand("report", "Write a page of HTML about a run: plan, times, curves, a step, waiting");
+  report->footer("  poseidon train --solver solver.prototxt --workers 4 --run-dir run\n  poseidon report run");
+  auto folder = std::make_shared<std::string>();
+  auto page = std::make_shared<std::string>();
+  report->add_option("run_dir", *folder, "Folder that train wrote")->type_name("FOLDER")->required();
+  report->add_option("--out", *page, "The page; without it report.html in the folder")->type_name("FILE")->check(OutputFile());
+  report->callback([report, folder, page] {
+    BecomePython(report->get_name(), "run_page", page->empty() ? std::vector{*folder} : std::vector{"--out=" + *page, *folder});
   });
 }
 

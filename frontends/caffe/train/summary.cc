@@ -201,6 +201,7 @@ std::string SummaryText(const EndedRun& run) {
   if (run.sync != nullptr) {
     const session::Statistics& counted = run.statistics;
     summary["traffic"] = TrafficOf(run);
+    summary["what_would_help"] = plan::WhatWouldHelp(OwnPlan(*run.sync, run.task.rank), run.sync->specs());
     summary["waited_seconds"] = {{"communication", counted.overlap.exposed()},
                                  {"slower_workers", counted.overlap.skew()}};
     summary["busy_seconds"] = counted.busy_seconds;

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of `poseidon train` has written into its folder, as run_page.py shows it."""
+from __future__ import annotations
+
+import json
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .errors import PoseidonError
+
+LANES = ("compute", "send", "receive", "sum", "rebuild", "wait")  # threads of a worker in trace.json, by number
+
+
+class Span(NamedTuple):
+    """An activity of a worker, in seconds of its clock."""
+
+    worker: int
+    lane: str
+    label: str  # "forward conv1", "push ip1"
+    step: int
+    begin: float
+    end: float
+
+    @property
+    def layer(self) -> str:
+        return self.label.partition(" ")[2]
+
+
+class Step(NamedTuple):
+    """One step of one worker in the trace, in seconds of its clock."""
+
+    number: int
+    worker: int
+    begin: float        # of its forward pass
+    next_begin: float   # of the next step's
+    landed: float       # when every layer's mean has landed
+    spans: Sequence[Span]  # of the step, and of the next one's forward pass
+
+
+class Worker(NamedTuple):
+    """Seconds of a step, medians over those in the trace."""
+
+    rank: int
+    computing: float
+    waiting: float
+
+
+class Record(NamedTuple):
+    folder: pathlib.Path
+    summary: Mapping[str, Any]
+    plan: Mapping[str, Any]       # empty where one worker exchanged nothing
+    metrics: Sequence[Mapping[str, Any]]
+    spans: Sequence[Span]
+
+    def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
+        return [line for line in self.metrics if line.get("kind") == kind]
+
+
+def json_of(path: pathlib.Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else "it is not JSON"
+        raise PoseidonError(f"{path} cannot be read ({why}), expected a file that poseidon train --run-dir wrote", "INVALID_ARGUMENT") from None
+
+
+def read(folder: pathlib.Path) -> Record:
+    """Raises PoseidonError where the folder is none of a run, or one of its files is damaged."""
+    summary = json_of(folder / "summary.json")
+    metrics = []
+    if (folder / "metrics.jsonl").exists():
+        for line in (folder / "metrics.jsonl").read_text(errors="replace").splitlines():
+            try:
+                metrics.append(json.loads(line))
+            except ValueError:  # the last line of a run that was killed
+                break
+    spans = spans_of(json_of(folder / "trace.json")) if (folder / "trace.json").exists() else []
+    plan = json_of(folder / "plan.json") if (folder / "plan.json").exists() else {}
+    return Record(folder, summary, plan, metrics, spans)
+
+
+def spans_of(trace: Mapping[str, Any]) -> list[Span]:
+    found = []
+    for event in trace.get("traceEvents", ()):
+        if event.get("ph") == "X" and "step" in event.get("args", {}):
+            begin = event["ts"] / 1e6
+            found.append(Span(event["pid"], LANES[event["tid"]], event["name"], event["args"]["step"], begin, begin + event["dur"] / 1e6))
+    return found
+
+
+def typical_steps(record: Record) -> list[Step]:
+    """Of each worker by rank, the same step: the one under the final plan of which rank 0's time is in the middle. None where the trace has
+    no two steps behind one another."""
+    by_step: dict[tuple[int, int], list[Span]] = {}
+    for span in record.spans:
+        by_step.setdefault((span.worker, span.step), []).append(span)
+    begins = {key: min(forwards) for key, spans in by_step.items()
+              if (forwards := [span.begin for span in spans if span.label.startswith("forward ")])}
+    later = record.plan.get("switch_step", 0)
+    whole = sorted((begins[0, step + 1] - begins[0, step], step) for worker, step in begins
+                   if worker == 0 and step > later and (0, step + 1) in begins)
+    if not whole:
+        return []
+    number = whole[len(whole) // 2][1]
+    return [step_of(by_step[worker, number], by_step[worker, number + 1], begins[worker, number], begins[worker, number + 1])
+            for worker in sorted({worker for worker, _ in begins}) if (worker, number) in begins and (worker, number + 1) in begins]
+
+
+def step_of(spans: Sequence[Span], following: Sequence[Span], begin: float, next_begin: float) -> Step:
+    landed = max((span.end for span in spans if span.lane in ("receive", "rebuild")), default=begin)
+    return Step(spans[0].step, spans[0].worker, begin, next_begin, landed,
+                [*spans, *(span for span in following if span.label.startswith("forward "))])
+
+
+def workers_of(record: Record) -> list[Worker]:
+    """By rank; none without a trace."""
+    times: dict[tuple[int, str], dict[int, float]] = {}
+    for span in record.spans:
+        if span.lane in ("compute", "wait"):
+            of_step = times.setdefault((span.worker, span.lane), {})
+            of_step[span.step] = of_step.get(span.step, 0.0) + span.end - span.begin
+    return [Worker(rank, statistics.median(times[rank, "compute"].values()),
+                   statistics.median(times.get((rank, "wait"), {}).get(step, 0.0) for step in times[rank, "compute"]))
+            for rank in sorted({rank for rank, lane in times if lane == "compute"})]
