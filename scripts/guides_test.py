@@ -52,6 +52,12 @@ class LayersTest(unittest.TestCase):
         self.assertEqual(listed.replace("\n", " ").split(", "), sorted([*declared, "Input"], key=str.lower))
 
 
+class CitationTest(unittest.TestCase):
+    def test_it_is_of_this_version(self):
+        built = re.search(r"^project\(poseidon VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE).group(1)
+        self.assertIn(f"\nversion: {built}\n", (ROOT / "CITATION.cff").read_text())
+
+
 class LinksTest(unittest.TestCase):
     """Every relative link of a page leads to a file, and to a heading of it."""
 

@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 
 from benchmarks import cells
@@ -88,6 +89,41 @@ def managed():
     return {"figure": f"at most {found['of_bandwidth']:.2f} of the budget in any 100 ms, a step of {found['seconds'] / found['t_star']:.3f} T\\*",
             "numbers": {name: found[name] for name in ("of_bandwidth", "seconds", "t_star", "predicted")},
             "command": f"python3 -m benchmarks.bandwidth --only {job.name}"}
+
+
+def one_node(pairs=100):
+    """A single worker through Poseidon beside the plain engine: the trainer measured now, PyTorch and Keras as recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "overhead.json")
+        done = subprocess.run([sys.executable, "-B", ROOT / "benchmarks/trainer_bench.py", "--only", "overhead", "--pairs", f"{pairs}", "--json", out],
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failed(f"benchmarks/trainer_bench.py ended with exit code {done.returncode}: {done.stderr.strip()[-200:]}")
+        trainer = json.loads(out.read_text())["overhead"]
+    # Of a plain step in that of a worker: above 1 Poseidon is the faster one.
+    recorded = {f"{name}, {row['setting']}": 1 / row["ratio"][0] for name, file in (("PyTorch", "torch.json"), ("Keras", "tensorflow.json"))
+                for row in json.loads((PAGES / file).read_text())["rows"] if row["compared"].startswith("A plain step")}
+    least, most = min(recorded.values()), max(recorded.values())
+    return {"figure": f"the trainer {100 * (trainer['median'] - 1):+.2f} % of a step ({100 * (trainer['low95'] - 1):+.2f} to "
+                      f"{100 * (trainer['high95'] - 1):+.2f} at 95 %); PyTorch and Keras, {len(recorded)} nets recorded, "
+                      f"{100 * (least - 1):+.1f} to {100 * (most - 1):+.1f} %",
+            "numbers": {"seconds": trainer["median"]} | recorded,
+            "command": f"benchmarks/trainer_bench.py --only overhead --pairs {pairs}; python3 -m benchmarks.torch, python3 -m benchmarks.tensorflow"}
+
+
+def factors(profile, workers, rate):
+    """What a worker sends in a step: all gradients whole, and the fewest bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "plan.json")
+        words = [profile, "--workers", f"{workers}", "--rate", rate, "--latency", LATENCY, "--policy", "bytes"]
+        done = subprocess.run([POSEIDON, "plan", *words, "--json", out], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failed(f"poseidon plan {profile}: {done.stderr.strip()}")
+        document = json.loads(out.read_text())
+    sent = sum(layer["predicted_bytes"]["sent"] for layer in document["prediction"]["plan"]["layers"])
+    whole = 4 * document["parameters"] * 2 * (workers - 1) / workers
+    return {"figure": f"{sent / 1e6:.0f} MB a step instead of {whole / 1e6:.0f} MB, {whole / sent:.1f} times fewer",
+            "numbers": {"sent_bytes": sent, "whole_bytes": whole}, "command": "poseidon plan " + " ".join(words)}
 
 
 def three_systems(profile, workers, rate, scale=10):
