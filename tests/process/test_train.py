@@ -283,8 +283,8 @@ def test_a_run_has_a_page(bench):
     (done.run_dir / "trace.json").unlink()
     (done.run_dir / "summary.json").write_text("{")
     damaged = jobs.run(bench.poseidon, "report", done.run_dir, cwd=bench.folder)
-    assert (damaged.code, damaged.err.lines) == (1, [f"poseidon: {done.run_dir / 'summary.json'} cannot be read (it is not JSON), expected a file that "
-                                                     "poseidon train --run-dir wrote"])
+    assert (damaged.code, damaged.err.lines) == (1, [f"poseidon: {done.run_dir / 'summary.json'} cannot be read (it is not JSON), expected one that "
+                                                     "a run wrote (train --run-dir, init(run_dir=...))"])
 
 
 def test_one_worker_has_a_page_without_a_plan(bench):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training through poseidon.torch gives what one process gives that averages all workers' gradients."""
 import copy
+import html
 import pathlib
 
 import pytest
@@ -9,6 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 
 import poseidon.torch  # noqa: E402
 import worker  # noqa: E402
+from poseidon import run_page, run_record  # noqa: E402
 from conftest import FACTORS, differing  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
 
@@ -62,6 +64,29 @@ def test_strategies_train_the_same(job, monkeypatch):
     for other in layers_first, servers:
         assert differing(ours[0]["weights"], other[0]["weights"]) == []
     assert [results[0]["overlaps"] for results in (ours, layers_first, servers)] == [True, True, False]
+
+
+def test_worker_0_leaves_an_account_of_the_run(job, monkeypatch, tmp_path):
+    """Of which poseidon report makes a page."""
+    monkeypatch.setenv("POSEIDON_RUN_DIR", str(tmp_path / "run"))
+    assert [one.code for one in job.run(job.case(overlap=True, schemes=FACTORS, steps=15))] == [0, 0]
+    record = run_record.read(tmp_path / "run")
+    assert record.summary["workers"] == 2 and record.summary["iterations"] > 10 and record.summary["step_seconds"]["measured"] > 0
+    schemes = {layer["layer"]: layer["scheme"] for layer in record.plan["layers"]}
+    assert "sfb" in schemes.values() and [layer["layer"] for layer in record.summary["plan"]] == list(schemes)
+    # "never" is a layer that no forward pass uses.
+    assert [layer["layer"] for layer in record.summary["plan"] if layer["counted_bytes"]["sent"] == 0] == ["never"]
+    [step] = run_record.typical_steps(record)  # of rank 0
+    assert step.begin < step.next_begin and any(span.label.startswith("factor ") for span in step.spans)
+    page = run_page.page_of(record)
+    assert all(html.escape(name) in page for name in schemes) and "A step in time" in page
+
+
+def test_an_account_that_cannot_be_written_ends_no_job(job, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("POSEIDON_RUN_DIR", str(tmp_path / "file"))
+    ended = job.run(job.case(overlap=True, schemes=FACTORS))
+    assert [(one.code, "has no account of this run" in one.errors) for one in ended] == [(0, True), (0, False)]
 
 
 def test_factors_are_multiplied_by_the_blas_of_torch(job, monkeypatch):

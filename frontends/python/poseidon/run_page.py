@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`poseidon report RUN_DIR`: one page of HTML of a run of the trainer, with nothing that it needs from elsewhere."""
+"""`poseidon report RUN_DIR`: one page of HTML of a run, with nothing that it needs from elsewhere. The trainer's runs have loss, tests and all
+workers' spans; those of scripts (run_files.py) the rest."""
 from __future__ import annotations
 
 import argparse
@@ -29,7 +30,7 @@ svg { width: 100%; min-width: 36rem; height: auto; display: block; } text { font
 .grid { stroke: var(--faint); fill: none; } .mark { stroke: var(--ink); stroke-dasharray: 3 3; fill: none; } .line { fill: none; stroke-width: 2; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--faint); vertical-align: top; }
-td:last-child { min-width: 9rem; } .plan td:last-child { min-width: 18rem; }
+td:last-child { min-width: 9rem; } .plan td:last-child { min-width: 12rem; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 """ + "".join(f"rect.c{at} {{ fill: {color}; }} .line.c{at} {{ stroke: {color}; }}\n" for at, color in enumerate(
     ("#2f6fb7", "#d9822b", "#3f9a5b", "#b54a6e", "#7a63b8", "#2a9aa3", "#9a7b32", "#6b7687")))
@@ -60,9 +61,10 @@ def sentence(text: str) -> str:
 def head(record: Record) -> str:
     known = record.summary
     tests = ", ".join(f"{name} {value:.4f}" for name, value in known.get("test", {}).items() if isinstance(value, float))
-    lines = [f"{known['workers']} workers, {known['iterations']} iterations in {known['seconds']:.1f} s, {known['images_per_s']:.0f} images a second",
-             f"last test: {tests}" if tests else "",
-             f"weights {known['weights_hash'][:16]}, " + ("equal on all workers" if known["replicas_equal"] else "NOT EQUAL on all workers")]
+    taken = f" in {known['seconds']:.1f} s, {known['images_per_s']:.0f} images a second" if "seconds" in known else ""  # of the trainer
+    lines = [f"{known['workers']} workers, {known['iterations']} iterations{taken}", f"last test: {tests}" if tests else ""]
+    if "weights_hash" in known:
+        lines.append(f"weights {known['weights_hash'][:16]}, " + ("equal on all workers" if known["replicas_equal"] else "NOT EQUAL on all workers"))
     return f"<h1>{html.escape(record.folder.resolve().name)}</h1>" + "".join(f'<p class="soft">{html.escape(line)}</p>' for line in lines if line)
 
 
@@ -114,9 +116,9 @@ def in_time(steps: Sequence[Step], colors: dict[str, int]) -> str:
     for step in steps[:MOST_WORKERS]:
         lanes = [Lane(lane, [Piece(span.begin, span.end, f"{span.label}, {seconds(span.end - span.begin)}", colors.get(span.layer, OTHER))
                              for span in step.spans if span.lane == lane]) for lane in LANES if any(span.lane == lane for span in step.spans)]
-        marks = [(step.next_begin, "the next forward pass begins"),
-                 (step.landed, "every layer has landed" + (": with overlap in the backward pass only it would begin here"
-                                                           if step.landed > step.next_begin else ""))]
+        late = step.computes and step.landed > step.next_begin
+        marks = [(step.next_begin, "the next forward pass begins" if step.computes else "the next step's first gradient leaves"),
+                 (step.landed, "every layer has landed" + (": with overlap in the backward pass only it would begin here" if late else ""))]
         end = 1.04 * (max(step.next_begin, step.landed) - step.begin) + step.begin
         parts.append(figure(charts.lanes(lanes, step.begin, end, marks, f"step {step.number} of worker {step.worker}"),
                             f"Worker {step.worker}, step {step.number}."))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of `poseidon train` has written into its folder, as run_page.py shows it."""
+"""What a run of `poseidon train`, or of a script (run_files.py), has written into its folder, as run_page.py shows it."""
 from __future__ import annotations
 
 import json
@@ -27,14 +27,19 @@ class Span(NamedTuple):
     def layer(self) -> str:
         return self.label.partition(" ")[2]
 
+    @property
+    def is_forward(self) -> bool:
+        return self.lane == "compute" and self.label.split(" ")[0] == "forward"
+
 
 class Step(NamedTuple):
     """One step of one worker in the trace, in seconds of its clock."""
 
     number: int
     worker: int
-    begin: float        # of its forward pass
-    next_begin: float   # of the next step's
+    computes: bool      # whether the trace has its forward pass; else it begins with what leaves first
+    begin: float
+    next_begin: float   # of the next step, likewise
     landed: float       # when every layer's mean has landed
     spans: Sequence[Span]  # of the step, and of the next one's forward pass
 
@@ -63,7 +68,7 @@ def json_of(path: pathlib.Path) -> Any:
         return json.loads(path.read_text())
     except (OSError, ValueError) as failure:
         why = failure.strerror if isinstance(failure, OSError) else "it is not JSON"
-        raise PoseidonError(f"{path} cannot be read ({why}), expected a file that poseidon train --run-dir wrote", "INVALID_ARGUMENT") from None
+        raise PoseidonError(f"{path} cannot be read ({why}), expected one that a run wrote (train --run-dir, init(run_dir=...))", "INVALID_ARGUMENT") from None
 
 
 def read(folder: pathlib.Path) -> Record:
@@ -96,22 +101,23 @@ def typical_steps(record: Record) -> list[Step]:
     by_step: dict[tuple[int, int], list[Span]] = {}
     for span in record.spans:
         by_step.setdefault((span.worker, span.step), []).append(span)
-    begins = {key: min(forwards) for key, spans in by_step.items()
-              if (forwards := [span.begin for span in spans if span.label.startswith("forward ")])}
+    computes = any(span.is_forward and span.step > record.plan.get("switch_step", 0) for span in record.spans)
+    begins = {key: min(first) for key, spans in by_step.items()
+              if (first := [span.begin for span in spans if (span.is_forward if computes else span.lane == "send")])}
     later = record.plan.get("switch_step", 0)
     whole = sorted((begins[0, step + 1] - begins[0, step], step) for worker, step in begins
                    if worker == 0 and step > later and (0, step + 1) in begins)
     if not whole:
         return []
     number = whole[len(whole) // 2][1]
-    return [step_of(by_step[worker, number], by_step[worker, number + 1], begins[worker, number], begins[worker, number + 1])
+    return [step_of(computes, by_step[worker, number], by_step[worker, number + 1], begins[worker, number], begins[worker, number + 1])
             for worker in sorted({worker for worker, _ in begins}) if (worker, number) in begins and (worker, number + 1) in begins]
 
 
-def step_of(spans: Sequence[Span], following: Sequence[Span], begin: float, next_begin: float) -> Step:
+def step_of(computes: bool, spans: Sequence[Span], following: Sequence[Span], begin: float, next_begin: float) -> Step:
     landed = max((span.end for span in spans if span.lane in ("receive", "rebuild")), default=begin)
-    return Step(spans[0].step, spans[0].worker, begin, next_begin, landed,
-                [*spans, *(span for span in following if span.label.startswith("forward "))])
+    return Step(spans[0].step, spans[0].worker, computes, begin, next_begin, landed,
+                [*spans, *(span for span in following if span.is_forward)])
 
 
 def workers_of(record: Record) -> list[Worker]:

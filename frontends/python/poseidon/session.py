@@ -21,7 +21,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from . import interruption, launch, load, meeting, step_account
+from . import interruption, launch, load, meeting, run_files, step_account
 from . import library as c
 from .errors import PoseidonError
 from .launch import Place
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         lanes: int
         strategy: Literal["poseidon", "wfbp", "p3", "dear", "ps-2017", "dense"] | None
         bandwidth: str | None
+        run_dir: Path | None
         stuck_after: float
         blas: Path | None
         trace_spans: int
@@ -87,7 +88,8 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
                  final_plan_step: int | None = 0, policy: str = "time", servers: int = 0, join_timeout: float = JOIN_TIMEOUT,
                  dead_after: float = 30.0, host: str | None = None, log: Callable[[int, str], object] | None = None,
                  levels: str = "auto", stuck_after: float = 60.0, blas: Path | None = None, trace_spans: int = 0,
-                 zero_compression: str = "auto", lanes: int = 0, strategy: str | None = None, bandwidth: str | None = None) -> c.Options:
+                 zero_compression: str = "auto", lanes: int = 0, strategy: str | None = None, bandwidth: str | None = None,
+                 run_dir: Path | None = None) -> c.Options:
     """The C struct of these keywords; None for final_plan_step keeps the first plan. `trace_spans`: how many spans are kept
     for take_trace, of 64 bytes each; 0: none. Whole steps are kept, the first three and as many of the last as fit."""
     encode: Callable[[object], bytes | None] = lambda text: None if text is None else str(text).encode()
@@ -102,6 +104,9 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
     for name, seconds in ("join_timeout", join_timeout), ("dead_after", dead_after), ("stuck_after", stuck_after):
         if not isinstance(seconds, numbers.Real) or not seconds >= 0:
             raise PoseidonError(f"{name} is {seconds!r}, expected a number of seconds from 0", "INVALID_ARGUMENT")
+    run_dir = run_dir or os.environ.get("POSEIDON_RUN_DIR") or None
+    if run_dir is not None and trace_spans == 0:
+        trace_spans = run_files.SPANS
     if isinstance(schemes, dict):
         schemes = "\n".join(f"{escaped(name)}={scheme}" for name, scheme in schemes.items())
     options = c.Options(
@@ -117,6 +122,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         bandwidth=encode(bandwidth or os.environ.get("POSEIDON_BANDWIDTH") or None),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step,
         verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None))
+    options.run_dir = None if run_dir is None else os.fsdecode(run_dir)
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
     else:  # not in Python: the core must not wait until the interpreter is free
@@ -208,6 +214,13 @@ class Span(NamedTuple):
     bytes: int  # of payload moved
 
 
+class Declared(NamedTuple):
+    """A model, and the name and shape of each of its layers."""
+
+    model: ctypes.c_void_p
+    layers: list[tuple[str, str]]
+
+
 class Session:
     """Joined from its making to `leave`. This worker is `rank`, from 0, of `workers`. Not thread-safe, as the header says of its
     main thread; what is added to `in_order` runs on another thread before the calls that follow."""
@@ -217,7 +230,8 @@ class Session:
         self.handle = ctypes.c_void_p()
         self.order: Order | None = None
         self.models = 0  # declared so far: their numbers in spans
-        self.declared: list[tuple[ctypes.c_void_p, int]] = []  # those, and how many layers each of them has
+        self.declared: list[Declared] = []
+        self.run_dir: str | None = getattr(options, "run_dir", None)
         self.account: StepAccount | None = None
         self.numbers_shared = 0  # that collectives have had so far
         self.busy_with: list[str] = []
@@ -343,7 +357,8 @@ class Session:
             self.c.declare(model, ctypes.byref(layer), ctypes.byref(number))
             numbers.append(number.value)
         self.c.commit(model)
-        self.declared.append((model, len(numbers)))
+        self.declared.append(Declared(model, [((layer.name or b"").decode(errors="replace"), (layer.shape or b"").decode(errors="replace"))
+                                              for layer in declared]))
         return model, numbers
 
     def plan_of(self, model: ctypes.c_void_p, layer: int) -> tuple[str, str]:
@@ -427,6 +442,8 @@ class Session:
             try:
                 self.end_order()
                 self.end_account()
+                if self.run_dir is not None and self.rank == 0:
+                    run_files.write(self, self.run_dir)
                 self.c.leave(self.handle)
             finally:
                 self.close()

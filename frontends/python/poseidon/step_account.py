@@ -64,20 +64,20 @@ class StepAccount:
     def settled(self) -> bool:
         """Every model that is there has made some steps under its final plan."""
         enough = min(self.session.final_plan_step, MOST_WAITED) + SETTLING
-        return bool(self.session.declared) and all(self.session.layer_statistics(model, 0).steps >= enough
-                                                   for model, _ in self.session.declared)
+        return bool(self.session.declared) and all(self.session.layer_statistics(one.model, 0).steps >= enough
+                                                   for one in self.session.declared)
 
     def sent(self) -> int:
         """Bytes of gradients that this worker has sent."""
-        known: list[c.LayerStatistics] = [self.session.layer_statistics(model, layer)
-                                          for model, layers in self.session.declared for layer in range(layers)]
+        known: list[c.LayerStatistics] = [self.session.layer_statistics(one.model, layer)
+                                          for one in self.session.declared for layer in range(len(one.layers))]
         return sum(kind.header_bytes_sent + kind.payload_bytes_sent for one in known for kind in (one.key_value, one.factors))
 
     def say(self, before: int) -> None:
         known = self.session.statistics()
         if known.measured_steps == 0:
             return
-        plans = [self.session.model_plan(model) for model, _ in self.session.declared]
+        plans = [self.session.model_plan(one.model) for one in self.session.declared]
         account = {"steps": known.measured_steps, "step_seconds": known.measured_seconds / known.measured_steps,
                    "predicted_seconds": sum(plan.step_seconds for plan in plans) / len(plans),
                    "sent_bytes": (self.sent() - before) / known.measured_steps, "hidden_share": known.hidden_share}

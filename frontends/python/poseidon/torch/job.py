@@ -68,6 +68,8 @@ def init(rank: int | None = None, workers: int | None = None, coordinator: str |
       "p3", "dear", "ps-2017", "dense"; the same on all workers. With "wfbp" and "ps-2017" overlap="forward" is overlap="backward"
     - bandwidth: what this worker may use of its link each way, headers included, as in "400Mbit" or "2.5Gbps" (default: all of it,
       unless POSEIDON_BANDWIDTH says it); a job keeps to the least that one of its workers says
+    - run_dir: a folder into which worker 0 writes what it knows of the run when it leaves, for `poseidon report` (default: none, unless
+      POSEIDON_RUN_DIR names one); keeps spans, as trace_spans does
     - lanes: threads of the network of every worker, each with connections of its own (default 0: as many as the links need and
       the cores have to spare); worker 0's counts
     - join_timeout (120): seconds to wait for all workers; dead_after (30): seconds after which a silent worker is lost;
