@@ -49,6 +49,17 @@ class Ours(unittest.TestCase):
         with self.assertRaisesRegex(Failed, "has nothing of vgg16 at 1Gbit"):
             ours.beside_stock_tensorflow((("vgg16", "1Gbit"),))
 
+    def test_variables_go_to_servers_in_turn(self):
+        weights_and_biases = [100, 1, 50, 1, 30, 1]
+        self.assertEqual([ours.busiest_server(weights_and_biases, servers) for servers in (1, 2, 4)], [183, 180, 130])
+
+    def test_a_fit_gives_back_what_it_is_fitted_to(self):
+        fast, slow = (5e9, 1.1), (1e9, 2.2)
+        model = ours.WholeVariables("vgg19-22k", fast, slow)
+        for rate, step in (fast, slow):
+            self.assertAlmostEqual(model.step(2, rate), step)
+        self.assertEqual(model.step(1, 1e9), 1)
+
     def test_what_was_recorded_is_read(self):
         found = ours.emulated("alexnet-p8-10G", "ddp-4")
         self.assertGreater(found["numbers"]["poseidon"], found["numbers"]["ddp-4"])

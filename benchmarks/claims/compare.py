@@ -3,7 +3,7 @@
 import os
 import sys
 
-LESS = ("step_seconds", "seconds", "days", "machine_hours", "max_to_mean_bytes", "peak_to_mean", "of_bandwidth", "sent_bytes")  # is better
+LESS = ("step_seconds", "seconds", "days", "machine_hours", "max_to_mean_bytes", "peak_to_mean", "of_bandwidth", "sent_bytes", "largest_error")  # is better
 MORE = ("speedup", "poseidon", "2Gbit", "5Gbit", "10Gbit", "20Gbit", "30Gbit")
 SHARE_OF_A_STEP = " workers"  # how the numbers of stalls end, of which less is better
 TOLERANCE = 0.02   # of the recorded number

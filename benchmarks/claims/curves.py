@@ -26,6 +26,7 @@ WORKERS = (2, 4, 8, 16, 32)
 LINES = {"poseidon": ("Poseidon", "#4c72b0", "o"), "backward_only": ("key-value only, overlap in the backward pass only", "#dd8452", "v"),
          "server": ("parameter server of whole layers, no overlap (calculated)", "#55a868", "s")}
 STOCK = ("stock TensorFlow, measured", "#8172b3", "D")
+FITTED = ("whole variables, fitted to stock TensorFlow on 1 and 2 nodes", "#c44e52")
 # The papers' speed-ups, by net and rate (original figures; see rows.py for the sources).
 PUBLISHED = {("inception-v3", "40Gbit"): {32: (31.5, 20)}, ("vgg19-22k", "40Gbit"): {32: (30, 29.5, 21.4, 4.4), 16: (15.0,), 8: (7.63,)},
              ("vgg19-22k", "10Gbit"): {16: (15.5,)}, ("resnet-152", "40Gbit"): {32: (31,)}}
@@ -65,6 +66,10 @@ def plot(document, path):
         stock = ours.stock_tensorflow().get((curve["net"], curve["rate"]), {}).get("whole", {})
         axis.plot(list(stock), [speedup * alone for speedup in stock.values()], label=label, color=color, marker=marker, markersize=4,
                   linewidth=1.2)
+        if curve["net"] == ours.FITTED_NET:
+            label, color = FITTED
+            axis.plot(workers, [speedup * alone for speedup in ours.fitted_speedups(curve["rate"], workers)], label=label, color=color, linewidth=1.2,
+                      linestyle=":")
         published = [(count, speedup) for count, all_of in PUBLISHED.get((curve["net"], curve["rate"]), {}).items() for speedup in all_of]
         axis.plot([count for count, _ in published], [speedup * alone for _, speedup in published], "x", color="black", markersize=5,
                   label="published")
@@ -74,8 +79,9 @@ def plot(document, path):
                  xticks=workers, xticklabels=workers)
         axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
-    axes[0][0].legend(frameon=False, fontsize=6)
-    save(plt, figure, path)
+    # All lines are in the plots of one net.
+    figure.legend(*axes[0][list(NETS).index(ours.FITTED_NET)].get_legend_handles_labels(), loc="lower center", ncols=4, frameon=False, fontsize=8)
+    save(plt, figure, path, below=0.07)
 
 
 def main(arguments):

@@ -6,6 +6,7 @@ measured before. Raises Failed.
 """
 import functools
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -14,8 +15,9 @@ import tempfile
 
 from benchmarks import cells
 from benchmarks.cells import PAGES, ROOT
-from benchmarks.performance import machine, record
+from benchmarks.performance import grid, machine, record
 from benchmarks.performance.standalone import Failed
+from benchmarks.profiles import timing
 from benchmarks.simulate.curves import SYSTEMS, profile_of
 from benchmarks.simulate.program import SIMULATE, play
 
@@ -23,6 +25,8 @@ POSEIDON = SIMULATE.parent / "poseidon"
 RECORDED = PAGES / "recorded.json"
 TENSORFLOW = PAGES / "tensorflow.md"  # written by benchmarks.tensorflow, and tensorflow.json
 LATENCY = "50us"
+FITTED_NET, FITTED_RATES = "vgg19-22k", ("40Gbit", "10Gbit")  # of whole_variables
+GOODPUT = 0.956  # of a link's rate, that payload gets
 BACKWARD_ONLY = SYSTEMS["wfbp"][0]  # options of the simulator
 
 
@@ -197,6 +201,63 @@ def stock_tensorflow():
         of_setting = found.setdefault((net.lower(), f"{rate}Gbit"), {})
         of_setting[system.removeprefix("variables ").lower()] = dict(zip(map(int, workers.split()), map(float, speedups.split())))
     return found
+
+
+def busiest_server(variables, servers):
+    """Bytes of the variables of the server that has most, where they go to servers in turn in the order of their creation, as
+    replica_device_setter puts them: with an even number of servers all weights are on every second one."""
+    return max(sum(variables[server::servers]) for server in range(servers))
+
+
+class WholeVariables:
+    """What a step takes on synchronous parameter servers that place variables whole, in steps of one worker alone.
+
+    Of a step of P workers the busiest server sends L bytes to P - 1 others before and during their forward passes, and receives as many from
+    them: t = (P - 1) L / B each way. Computing hides `pulled` of what is sent and `pushed` of what is received:
+    step = 1 + max(0, t - pulled) + max(0, t - pushed). Both are fitted to two workers alone, at a fast and at a slow rate."""
+
+    def __init__(self, profile, fast, slow):
+        """`fast` and `slow`: (rate in bytes per second, the step of two workers in steps of one), of which the fast one hides all that is received."""
+        document = grid.document(profile)
+        self.seconds = timing.seconds_of(document)
+        self.variables = [4 * math.prod(tensor["shape"]) for layer in document["layers"] for tensor in layer["tensors"]]
+        self.pulled = self.transfer(2, fast[0]) - (fast[1] - 1)
+        self.pushed = self.transfer(2, slow[0]) - ((slow[1] - 1) - (self.transfer(2, slow[0]) - self.pulled))
+
+    def transfer(self, workers, rate):
+        return (workers - 1) * busiest_server(self.variables, workers) / rate / self.seconds
+
+    def step(self, workers, rate):
+        each_way = self.transfer(workers, rate)
+        return 1 + max(0.0, each_way - self.pulled) + max(0.0, each_way - self.pushed)
+
+
+def fitted():
+    """The model of stock TensorFlow's servers, the rates that it is fitted at in bytes per second, and what was measured there."""
+    measured = {rate: stock_tensorflow()[FITTED_NET, rate]["whole"] for rate in FITTED_RATES}
+    rates = {rate: float(rate.removesuffix("Gbit")) * 1e9 / 8 * GOODPUT for rate in FITTED_RATES}
+    return WholeVariables(FITTED_NET, *((rates[rate], 2 / measured[rate][2]) for rate in FITTED_RATES)), rates, measured
+
+
+def fitted_speedups(rate, workers):
+    model, rates, _ = fitted()
+    return [count / model.step(count, rates[rate]) for count in workers]
+
+
+def whole_variables():
+    """The speed-ups of stock TensorFlow's servers with 4 and 8 workers, from those with 2, beside what was measured."""
+    model, rates, measured = fitted()
+    fast, slow = FITTED_RATES
+    figures, numbers = [], {"largest_error": 0.0}
+    for rate in measured:
+        for workers in (4, 8):
+            found, real = workers / model.step(workers, rates[rate]), measured[rate][workers]
+            figures.append(f"{found:.2f}x for {real:.2f}x")
+            numbers[f"{workers} workers at {rate}"] = found
+            numbers["largest_error"] = max(numbers["largest_error"], abs(found / real - 1))
+    at_32 = 32 / model.step(32, rates[fast])
+    return {"figure": f"at {fast} with 4 and 8 workers {figures[0]}, {figures[1]}; at {slow} {figures[2]}, {figures[3]}; with 32 at {fast} {at_32:.1f}x",
+            "numbers": numbers | {f"32 workers at {fast}": at_32}, "command": "python3 -m benchmarks.claims --only whole-variables"}
 
 
 def beside_stock_tensorflow(settings):

@@ -43,6 +43,10 @@ ROWS = (
         "Inception-V3 20x of 32; VGG19-22K slower with more nodes", EMULATED,
         "2, 4 and 8 workers of TensorFlow 2.21, real gRPC and real sockets; sizes and rate divided by 100, computing is slept",
         lambda: ours.beside_stock_tensorflow((("inception-v3", "40Gbit"), ("vgg19-22k", "40Gbit"), ("vgg19-22k", "10Gbit")))),
+    Row("whole-variables", "Why they do not: whole variables on servers in turn, VGG19-22K", PAPER, "servers of large layers are the bottleneck; 4.4x at 32, Caffe engine",
+        CALCULATED, "fitted to stock TensorFlow with 1 and 2 workers at two rates, and to nothing else. Servers take variables in turn, so that all weights are on every "
+        "second server and the busiest one has 45 % of the bytes with 8. What the processors of 8 servers spend is not in it, which is the residual at 40 Gbit/s",
+        ours.whole_variables),
     Row("three-systems-32", "Factors and overlap, overlap only, a plain parameter server: VGG19-22K, 32 nodes", f"{PAPER}, Caffe engine",
         "29.5x / 21.4x / 4.4x at 40 Gbit/s", SIMULATED,
         f"{TIMES}; the parameter server of the papers also spends processor time, ours counts bytes alone",

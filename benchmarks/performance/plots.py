@@ -42,8 +42,9 @@ def curves(axis, members, x_of, y_of):
                           label=label, color=color, marker=marker, capsize=2, markersize=4, linewidth=1.2)
 
 
-def save(plt, figure, path):
-    figure.tight_layout()
+def save(plt, figure, path, below=0):
+    """`below`: the share of the figure's height that its plots leave free at the bottom."""
+    figure.tight_layout(rect=(0, below, 1, 1))
     figure.savefig(path, metadata={"Date": None, "Creator": None} if path.suffix == ".svg" else None)
     plt.close(figure)
     if path.suffix == ".svg":  # hundredths of a point are enough, and nobody reads the indentation
