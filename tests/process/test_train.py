@@ -304,6 +304,9 @@ def test_lanes_train_the_same(bench):
     assert [run.summary["link"]["bandwidth_bytes_per_second"] for run in (one, two)] == [0, 50e6]
     assert two.summary["link"]["bytes_per_second"] < 46e6
     assert ["held to 400 Mbit/s" in run.out.text for run in (one, two)] == [False, True]
+    lines = [line for line in map(json.loads, (two.run_dir / "metrics.jsonl").read_text().splitlines()) if "wire_bytes_sent" in line]
+    assert lines[-1]["wire_bytes_sent"] - lines[0]["wire_bytes_sent"] < 50e6 * (lines[-1]["elapsed"] - lines[0]["elapsed"])
+    assert lines[-1]["wire_bytes_received"] > 1e6
     assert two.out.find(r"through 2 lanes")
     check_plan(two, 2, {"ip1": "kv", "ip2": "sfb"})
 

@@ -125,7 +125,7 @@ void Reporter::OnIteration(const IterationReport& report) {
                        std::to_string(options_.max_iter) + "  loss " +
                        NumberText("%.4f", report.smoothed_loss) + "  " + Rate() + "  lr " +
                        NumberText("%.4g", report.rate) + "  ETA " + Clock(left);
-    if (options_.hidden_share) line += "  hidden " + NumberText("%.0f %%", 100 * options_.hidden_share());
+    if (options_.communication) line += "  hidden " + NumberText("%.0f %%", 100 * options_.communication().hidden_share());
     output_.Progress(line);
   }
 }
@@ -140,7 +140,12 @@ void Reporter::ReportDisplayed(const IterationReport& report) {
                  {"elapsed", Elapsed()},
                  {"outputs", ValuesOf(outputs)}};
   if (!report.closing) metric["rate"] = report.rate;  // nothing is learned in the closing pass
-  if (options_.hidden_share) metric["hidden_share"] = options_.hidden_share();
+  if (options_.communication) {
+    const session::Statistics counted = options_.communication();
+    metric["hidden_share"] = counted.hidden_share();
+    metric["wire_bytes_sent"] = counted.wire.wire_bytes_out;
+    metric["wire_bytes_received"] = counted.wire.wire_bytes_in;
+  }
   Metric(LineOf(metric));
   if (!prints_) return;
   const std::string iteration = "iteration " + std::to_string(report.iteration);

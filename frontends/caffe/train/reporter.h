@@ -15,6 +15,7 @@
 #include "frontends/caffe/train/loss_watch.h"
 #include "frontends/caffe/train/output.h"
 #include "poseidon/base/new_file.h"
+#include "poseidon/session/session.h"
 
 namespace poseidon::caffe {
 
@@ -27,7 +28,7 @@ class Reporter final : public SolverObserver {
     std::string metrics_path;  // empty: no file
     std::uint64_t max_iter = 0;
     std::uint64_t images_per_iteration = 0;  // of all workers
-    std::function<double()> hidden_share;    // empty: no communication
+    std::function<session::Statistics()> communication;  // so far; empty: there is none
     // Leaves outputs to Caffe's log, which stands in the same file: scripts that take ", loss = " for a line of it read that.
     bool outputs_in_log = false;
     std::string resumed_from;  // a .solverstate; empty: training began anew

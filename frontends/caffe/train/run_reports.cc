@@ -24,14 +24,14 @@ RunReports::RunReports(const MemberTask& task, Output& output)
   if (!task.options.net_outputs.empty()) observers_.Add(&net_outputs_);
 }
 
-void RunReports::Begin(Solver& solver, std::function<double()> hidden_share, std::function<void(bool begins)> saving) {
+void RunReports::Begin(Solver& solver, std::function<session::Statistics()> communication, std::function<void(bool begins)> saving) {
   const SolverParameter& parameters = solver.parameters();
   Reporter::Options reporting;
   if (task_.rank == 0 && !task_.options.run_dir.empty()) reporting.metrics_path = task_.options.run_dir + "/metrics.jsonl";
   reporting.max_iter = static_cast<std::uint64_t>(parameters.max_iter());
   reporting.images_per_iteration =
       BatchOf(solver.net()) * static_cast<std::uint64_t>(parameters.iter_size()) * task_.options.workers;
-  reporting.hidden_share = std::move(hidden_share);
+  reporting.communication = std::move(communication);
   reporting.outputs_in_log = task_.options.caffe_log && task_.options.one_stream;
   reporting.resumed_from = task_.options.snapshot;
   reporting.saving = std::move(saving);

@@ -29,7 +29,7 @@ class RunReports {
   Reporter& reporter() { return reporter_; }
 
   // Training begins. The functions are those of Reporter::Options.
-  void Begin(Solver& solver, std::function<double()> hidden_share, std::function<void(bool begins)> saving);
+  void Begin(Solver& solver, std::function<session::Statistics()> communication, std::function<void(bool begins)> saving);
   // It has ended well; called by all workers. With one, `collectives` may be null. A failure is the job's.
   Status End(Solver& solver, Collectives* collectives);
   // After End, on rank 0: writes what the task asks for besides the run directory.

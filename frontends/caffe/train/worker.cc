@@ -251,10 +251,10 @@ Status Run::TrainTogether() {
     POSEIDON_RETURN_IF_ERROR(CheckSchemes(wanted.planning));
     if (env_.joined) env_.joined();  // alone, a job is complete
   }
-  std::function<double()> hidden_share;
-  if (task_.options.workers > 1) hidden_share = [this] { return sync_->model().Collect().hidden_share(); };
+  std::function<session::Statistics()> communication;
+  if (task_.options.workers > 1) communication = [this] { return session_->Collect(); };
   if (leads()) SayWhatTrains();
-  reports_->Begin(*solver_, std::move(hidden_share), [this](bool begins) { TellSaving(begins); });
+  reports_->Begin(*solver_, std::move(communication), [this](bool begins) { TellSaving(begins); });
   const auto begin = std::chrono::steady_clock::now();
   POSEIDON_RETURN_IF_ERROR(solver_->Solve());
   return Finish(Seconds(std::chrono::steady_clock::now() - begin));
