@@ -115,6 +115,17 @@ def one_node(pairs=100):
             "command": f"benchmarks/trainer_bench.py --only overhead --pairs {pairs}; python3 -m benchmarks.torch, python3 -m benchmarks.tensorflow"}
 
 
+def objectives():
+    """What `benchmarks.convergence` found: the largest difference of a test loss from one worker's, beside that of noise in its first weights."""
+    found = json.loads((ROOT / "docs/convergence/found.json").read_text())
+    differences = {name: max(run["difference"] for run in of_net["runs"]) for name, of_net in found.items()}
+    words = [f"{name} {differences[name]:.1e}" + (f" (noise {of_net['control']['difference']:.1e})" if of_net.get("control") else "")
+             for name, of_net in found.items()]
+    return {"figure": "largest difference of a test loss from one worker's: " + ", ".join(words), "numbers": {"largest_error": max(differences.values())},
+            "command": "python3 -m benchmarks.convergence", "date": max(of_net["date"] for of_net in found.values()),
+            "commit": ", ".join(sorted({of_net["commit"] for of_net in found.values()}))}
+
+
 def factors(profile, workers, rate):
     """What a worker sends in a step: all gradients whole, and the fewest bytes."""
     with tempfile.TemporaryDirectory() as folder:
