@@ -66,6 +66,9 @@ def plot(document, path):
         stock = ours.stock_tensorflow().get((curve["net"], curve["rate"]), {}).get("whole", {})
         axis.plot(list(stock), [speedup * alone for speedup in stock.values()], label=label, color=color, marker=marker, markersize=4,
                   linewidth=1.2)
+        emulated = ours.emulated_speedups(curve["net"], curve["rate"], workers)
+        label, color, marker = LINES["poseidon"]
+        axis.plot(list(emulated), [speedup * alone for speedup in emulated.values()], marker, color=color, markersize=5, label="Poseidon, emulated")
         if curve["net"] == ours.FITTED_NET:
             label, color = FITTED
             axis.plot(workers, [speedup * alone for speedup in ours.fitted_speedups(curve["rate"], workers)], label=label, color=color, linewidth=1.2,

@@ -201,6 +201,13 @@ def emulated(cell, *others):
             "commit": kept["versions"]["poseidon"]}
 
 
+def emulated_speedups(net, rate, workers):
+    """Poseidon's that were recorded over real sockets, by the number of workers; those that there are."""
+    kept = record.read(RECORDED)
+    cells = {count: f"{net}-p{count}-{rate.removesuffix('bit')}" for count in workers}
+    return {count: emulated(cell)["numbers"]["poseidon"] for count, cell in cells.items() if "poseidon" in kept.get(cell, {}).get("systems", {})}
+
+
 @functools.cache
 def stock_tensorflow():
     """Speed-ups that `benchmarks.tensorflow` measured over real sockets, stock TensorFlow's servers and Poseidon in TensorFlow: by (net, rate),

@@ -16,8 +16,8 @@ Five ways to show it:
 """
 CURVES = """![Throughput over 1 to 32 workers.](claims/curves.svg)
 
-Throughput as the papers plot it, at 10 and 40 Gbit/s. Hollow points are simulated or calculated, filled ones were measured with stock TensorFlow over
-real sockets, crosses are published. `python3 -m benchmarks.claims.curves` draws it.
+Throughput as the papers plot it, at 10 and 40 Gbit/s. Hollow points are simulated or calculated, filled ones were measured over real sockets on an
+emulated network, crosses are published. `python3 -m benchmarks.claims.curves` draws it.
 """
 NETS_HEAD = """## The nets
 
