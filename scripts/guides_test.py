@@ -52,6 +52,12 @@ class LayersTest(unittest.TestCase):
         self.assertEqual(listed.replace("\n", " ").split(", "), sorted([*declared, "Input"], key=str.lower))
 
 
+class ChineseTest(unittest.TestCase):
+    def test_its_commands_are_the_english_ones(self):
+        english, chinese = (re.findall(r"^```.*?^```$", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL) for name in ("README.md", "README.zh.md"))
+        self.assertEqual(english, chinese)
+
+
 class CitationTest(unittest.TestCase):
     def test_it_is_of_this_version(self):
         built = re.search(r"^project\(poseidon VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE).group(1)
