@@ -280,11 +280,21 @@ def test_a_run_has_a_page(bench):
     assert page.tags["rect"] > 30 and "<td>sfb</td>" in text and "worker 1" in text
     assert done.summary["what_would_help"].split()[0] in text
     assert text.count("http") == text.count('xmlns="http://www.w3.org/2000/svg"')  # nothing is fetched
+    assert f"What rank 0 waited for, in {done.summary['waited_seconds']['steps']} steps." in text and done.summary["waited_seconds"]["steps"] > 0
     (done.run_dir / "trace.json").unlink()
+    (done.run_dir / "summary.json").write_text("{}")
+    other = jobs.run(bench.poseidon, "report", done.run_dir, cwd=bench.folder)
+    assert (other.code, len(other.err.lines)) == (1, 1) and "it is of no run" in other.err.text
     (done.run_dir / "summary.json").write_text("{")
     damaged = jobs.run(bench.poseidon, "report", done.run_dir, cwd=bench.folder)
     assert (damaged.code, damaged.err.lines) == (1, [f"poseidon: {done.run_dir / 'summary.json'} cannot be read (it is not JSON), expected one that "
                                                      "a run wrote (train --run-dir, init(run_dir=...))"])
+
+
+def test_a_run_that_ends_before_its_final_plan_has_a_page(bench):
+    done = bench.train(bench.solver(), "--workers", 2, "--final-plan-step", 1000)
+    assert jobs.run(bench.poseidon, "report", done.run_dir, cwd=bench.folder).code == 0
+    assert '<td class=n>-</td>' in (done.run_dir / "report.html").read_text()
 
 
 def test_one_worker_has_a_page_without_a_plan(bench):

@@ -83,7 +83,7 @@ void AddPythonCommands(CLI::App& app) {
   report->footer("  poseidon train --solver solver.prototxt --workers 4 --run-dir run\n  poseidon report run");
   auto folder = std::make_shared<std::string>();
   auto page = std::make_shared<std::string>();
-  report->add_option("run_dir", *folder, "Folder that train wrote")->type_name("FOLDER")->required();
+  report->add_option("run_dir", *folder, "Folder that train, or a script with init(run_dir=...), wrote")->type_name("FOLDER")->required();
   report->add_option("--out", *page, "The page; without it report.html in the folder")->type_name("FILE")->check(OutputFile());
   report->callback([report, folder, page] {
     BecomePython(report->get_name(), "run_page", page->empty() ? std::vector{*folder} : std::vector{"--out=" + *page, *folder});

@@ -57,6 +57,8 @@ class SessionSync final : public GradientSync, public Collectives {
   // For each of them the unique names of its net layers.
   const std::vector<std::vector<std::string>>& members() const { return members_; }
   const sync::Strategy& strategy() const { return session_.strategy(); }
+  // The solver's number of the job's first step; 0 before it.
+  std::uint64_t first_iteration() const { return first_step_.value_or(0); }
   // The model that trains.
   session::Model& model() { return *model_; }
   const session::Model& model() const { return *model_; }

@@ -203,7 +203,9 @@ std::string SummaryText(const EndedRun& run) {
     summary["traffic"] = TrafficOf(run);
     summary["what_would_help"] = plan::WhatWouldHelp(OwnPlan(*run.sync, run.task.rank), run.sync->specs());
     summary["waited_seconds"] = {{"communication", counted.overlap.exposed()},
-                                 {"slower_workers", counted.overlap.skew()}};
+                                 {"slower_workers", counted.overlap.skew()},
+                                 {"steps", counted.overlap.steps()}};
+    summary["first_iteration"] = run.sync->first_iteration();
     summary["busy_seconds"] = counted.busy_seconds;
     summary["core_allocated_bytes"] = counted.allocated_bytes;
     summary["link"] = {{"bytes_per_second", counted.link.bytes_per_second},

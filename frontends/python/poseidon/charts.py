@@ -39,7 +39,7 @@ class Lane(NamedTuple):
 
 
 def number(value: float) -> str:
-    return f"{value:.4g}"
+    return f"{value:.6g}"
 
 
 def svg(height: float, body: str, label: str) -> str:

@@ -1,41 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
 """What worker 0 of a script's job leaves in its run directory, for `poseidon report`: the files of `poseidon train`, without what only the
-trainer knows (losses, tests, weights) and with rank 0's spans alone."""
+trainer knows (losses, tests, weights) and with rank 0's spans alone. Counts are means over all steps."""
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import pathlib
 import statistics
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import library as c
+from .errors import PoseidonError
 
 if TYPE_CHECKING:
-    from .session import Session, Span
+    from .session import Declared, Session, Span
 
 SPANS = 30_000  # of a job whose user asks for none, as many as the trainer keeps
+NAMES = ("summary.json", "plan.json", "trace.json", "metrics.jsonl", "report.html")  # the last two are the trainer's and poseidon report's
 
 
-def write(session: Session, folder: str | os.PathLike[str]) -> None:
+class Told(NamedTuple):
+    """What is said of a session: its models that still train, by their numbers, and their spans."""
+
+    session: Session
+    models: dict[int, Declared]
+    spans: list[Span]
+
+    def layers(self) -> list[tuple[str, str, c.LayerPlan, c.LayerStatistics]]:
+        """Name, shape, plan and counts of every layer; names have their model's number where there are several models."""
+        several = len(self.models) > 1
+        return [(f"model {number}: {name}" if several else name, shape, self.session.layer_plan(one.model, at), self.session.layer_statistics(one.model, at))
+                for number, one in self.models.items() for at, (name, shape) in enumerate(one.layers)]
+
+    def plans(self) -> list[c.Plan]:
+        return [self.session.model_plan(one.model) for one in self.models.values()]
+
+
+def clear(folder: str) -> None:
+    """No file of an earlier run is taken for one of this run. What cannot be removed cannot be written either, which write says."""
+    for name in NAMES:
+        with contextlib.suppress(OSError):
+            pathlib.Path(folder, name).unlink()
+
+
+def write(session: Session, folder: str) -> None:
     """Never raises: what cannot be written is said, and the job ends well."""
     place = pathlib.Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
-        spans = session.take_trace()
-        for name, content in (("summary.json", summary_of(session, spans)), ("plan.json", plan_of(session)), ("trace.json", trace_of(session, spans))):
+        told = told_of(session)
+        for name, content in (("summary.json", summary_of(told)), ("plan.json", plan_of(told)), ("trace.json", trace_of(told))):
             partial = place / (name + ".part")
-            partial.write_text(json.dumps(content, indent=None if name == "trace.json" else 1) + "\n")
-            os.replace(partial, place / name)
-    except OSError as failure:
-        print(f"poseidon: warning: {place} has no account of this run: {failure.strerror}", file=sys.stderr, flush=True)
+            partial.write_text(json.dumps(content, indent=None if name == "trace.json" else 1) + "\n", encoding="utf-8")
+            partial.replace(place / name)
+    except (OSError, PoseidonError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else failure
+        print(f"poseidon: warning: {place} has no account of this run: {why}", file=sys.stderr, flush=True)
 
 
-def layers_of(session: Session) -> list[tuple[str, str, c.LayerPlan, c.LayerStatistics]]:
-    """Name, shape, plan and counts of every layer of every model."""
-    return [(name, shape, session.layer_plan(one.model, at), session.layer_statistics(one.model, at))
-            for one in session.declared for at, (name, shape) in enumerate(one.layers)]
+def told_of(session: Session) -> Told:
+    """A model whose last span is in the first half of all has been given back, as where a layer is thawed: another one has its layers."""
+    spans = session.take_trace()
+    models = dict(enumerate(session.declared))
+    if spans:
+        middle = statistics.median(span.begin for span in spans)
+        models = {number: one for number, one in models.items() if any(span.model == number and span.begin >= middle for span in spans)}
+    return Told(session, models, [span for span in spans if span.model in models])
 
 
 def sent_and_received(known: c.LayerStatistics) -> tuple[int, int]:
@@ -44,14 +75,13 @@ def sent_and_received(known: c.LayerStatistics) -> tuple[int, int]:
             known.key_value.payload_bytes_received + known.factors.payload_bytes_received)
 
 
-def summary_of(session: Session, spans: list[Span]) -> dict[str, Any]:
-    known = session.statistics()
-    layers = layers_of(session)
-    return {"workers": session.workers, "iterations": max((counts.steps for _, _, _, counts in layers), default=0),
-            "step_seconds": {"measured": step_seconds(spans, known), "predicted": sum(session.model_plan(one.model).step_seconds for one in session.declared)},
+def summary_of(told: Told) -> dict[str, Any]:
+    known, layers = told.session.statistics(), told.layers()
+    return {"workers": told.session.workers, "iterations": max((counts.steps for _, _, _, counts in layers), default=0),
+            "step_seconds": {"measured": step_seconds(told.spans, known), "predicted": sum(plan.step_seconds for plan in told.plans())},
             "hidden_share": known.hidden_share,
             "waited_seconds": {"communication": max(0.0, known.waited_seconds - known.slower_workers_seconds),
-                               "slower_workers": known.slower_workers_seconds},
+                               "slower_workers": known.slower_workers_seconds, "steps": known.measured_steps},
             "link": {"bytes_per_second": known.link_bytes_per_second, "latency_seconds": known.link_latency_seconds,
                      "bandwidth_bytes_per_second": known.bandwidth},
             "plan": [{"layer": name, "scheme": plan.scheme_name.decode(), "counted_bytes": bytes_of(*(
@@ -64,38 +94,41 @@ def bytes_of(sent: float, received: float) -> dict[str, int]:
 
 
 def step_seconds(spans: list[Span], known: c.Statistics) -> float:
-    """The median of the steps in the trace, from what leaves first in one to that of the next; without a trace the mean of those that were
-    measured."""
+    """The median of the steps in the trace, from what leaves first in one to that of the next, of the model with most spans; without a trace
+    the mean of those that were measured."""
     begins: dict[int, int] = {}
-    for span in spans:
-        if span.lane == "send":
-            begins[span.step] = min(begins.get(span.step, span.begin), span.begin)
+    sends = [span for span in spans if span.lane == "send"]
+    if sends:
+        model = statistics.mode(span.model for span in sends)
+        for span in sends:
+            if span.model == model:
+                begins[span.step] = min(begins.get(span.step, span.begin), span.begin)
     steps = [(begins[step + 1] - begins[step]) / 1e9 for step in begins if step + 1 in begins]
     return statistics.median(steps) if steps else known.measured_seconds / max(1, known.measured_steps)
 
 
-def plan_of(session: Session) -> dict[str, Any]:
+def plan_of(told: Told) -> dict[str, Any]:
     """Of the models together; empty where nothing was declared."""
-    if not session.declared:
+    plans = told.plans()
+    if not plans:
         return {}
-    plans = [session.model_plan(one.model) for one in session.declared]
     times = {name: sum(getattr(plan, name) for plan in plans) for name in ("step_seconds", "compute_seconds", "wfbp_seconds", "dense_step_seconds")}
-    return times | {"workers": session.workers, "switch_step": max(plan.switch_step for plan in plans),
-                    "bandwidth_bytes_per_second": session.statistics().link_bytes_per_second,
+    return times | {"workers": told.session.workers, "switch_step": max(plan.switch_step for plan in plans),
+                    "bandwidth_bytes_per_second": told.session.statistics().link_bytes_per_second,
                     "layers": [{"layer": name, "shape": shape, "scheme": plan.scheme_name.decode(), "reason": plan.reason.decode(errors="replace"),
                                 "predicted_bytes": bytes_of(plan.bytes_sent, plan.bytes_received),
                                 "predicted_seconds": plan.transfer_seconds + plan.rebuild_seconds}
-                               for name, shape, plan, _ in layers_of(session)]}
+                               for name, shape, plan, _ in told.layers()]}
 
 
-def trace_of(session: Session, spans: list[Span]) -> dict[str, Any]:
-    """For Perfetto too."""
+def trace_of(told: Told) -> dict[str, Any]:
+    """As the trainer writes it: a process is a worker, a thread a lane."""
     def name_of(span: Span) -> str:
-        layers = session.declared[span.model].layers if span.model < len(session.declared) else []
+        layers = told.models[span.model].layers
         return f"{span.label} {layers[span.layer][0]}" if 0 <= span.layer < len(layers) else span.label
-    origin = min((span.begin for span in spans), default=0)
-    events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 0, "args": {"name": f"worker {session.rank}"}}]
+    origin = min((span.begin for span in told.spans), default=0)
+    events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 0, "args": {"name": f"worker {told.session.rank}"}}]
     events += [{"ph": "M", "name": "thread_name", "pid": 0, "tid": at, "args": {"name": lane}} for at, lane in enumerate(c.LANES)]
     events += [{"ph": "X", "pid": 0, "tid": c.LANES.index(span.lane), "cat": span.lane, "name": name_of(span), "ts": (span.begin - origin) / 1000,
-                "dur": (span.end - span.begin) / 1000, "args": {"step": span.step, "bytes": span.bytes}} for span in spans]
+                "dur": (span.end - span.begin) / 1000, "args": {"step": span.step, "bytes": span.bytes, "model": span.model}} for span in told.spans]
     return {"displayTimeUnit": "ms", "traceEvents": events}

@@ -15,8 +15,9 @@ from typing import Any
 from . import charts
 from .charts import Bar, Lane, Line, Piece
 from .errors import PoseidonError
+from .library import LANES
 from .report import amount
-from .run_record import LANES, Record, Step, Worker, read, typical_steps, workers_of
+from .run_record import Record, Step, Worker, read, typical_steps, workers_of
 
 MOST_WORKERS = 4  # whose lanes are drawn
 OTHER = charts.COLORS - 1  # the colour of what belongs to no layer that is exchanged
@@ -37,7 +38,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
 
 
 def seconds(value: float) -> str:
-    return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
+    return f"{1000 * value:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: frozenset[int]) -> str:
@@ -62,14 +63,14 @@ def head(record: Record) -> str:
     known = record.summary
     tests = ", ".join(f"{name} {value:.4f}" for name, value in known.get("test", {}).items() if isinstance(value, float))
     taken = f" in {known['seconds']:.1f} s, {known['images_per_s']:.0f} images a second" if "seconds" in known else ""  # of the trainer
-    lines = [f"{known['workers']} workers, {known['iterations']} iterations{taken}", f"last test: {tests}" if tests else ""]
+    lines = [f"{known['workers']} worker{'s' * (known['workers'] != 1)}, {known['iterations']} iterations{taken}", f"last test: {tests}" if tests else ""]
     if "weights_hash" in known:
         lines.append(f"weights {known['weights_hash'][:16]}, " + ("equal on all workers" if known["replicas_equal"] else "NOT EQUAL on all workers"))
     return f"<h1>{html.escape(record.folder.resolve().name)}</h1>" + "".join(f'<p class="soft">{html.escape(line)}</p>' for line in lines if line)
 
 
 def curves(record: Record) -> str:
-    """Loss of training and what each test found, by iterations and by seconds."""
+    """Loss of training and of the tests, and their accuracy, by iterations and by seconds."""
     training, tests = record.of_kind("train"), record.of_kind("test")
     parts = []
     for label, x in ("iterations", "iteration"), ("seconds", "elapsed"):
@@ -95,8 +96,9 @@ def step_times(record: Record) -> str:
     drawn = [("measured, the median", taken["measured"], 1), ("predicted by the plan", taken["predicted"], 0),
              ("predicted, overlap in backward only", plan["wfbp_seconds"], 2), ("predicted, key-value alone", plan["dense_step_seconds"], 3),
              ("predicted, computing alone", plan["compute_seconds"], 7)]
-    words = [f"transfers are predicted for a network of {amount(plan['bandwidth_bytes_per_second'])}/s each way; "
-             f"{100 * record.summary['hidden_share']:.0f} % of the communication was behind computing"]
+    words = [f"{100 * record.summary['hidden_share']:.0f} % of the communication was behind computing"]
+    if plan["bandwidth_bytes_per_second"] > 0:
+        words.insert(0, f"transfers are predicted for a network of {amount(plan['bandwidth_bytes_per_second'])}/s each way")
     if helps := record.summary.get("what_would_help"):
         words.append(helps)
     return section("A step, predicted and measured",
@@ -122,18 +124,19 @@ def in_time(steps: Sequence[Step], colors: dict[str, int]) -> str:
         end = 1.04 * (max(step.next_begin, step.landed) - step.begin) + step.begin
         parts.append(figure(charts.lanes(lanes, step.begin, end, marks, f"step {step.number} of worker {step.worker}"),
                             f"Worker {step.worker}, step {step.number}."))
+    left_out = f" Of {len(steps)} workers the first {MOST_WORKERS} are drawn." if len(steps) > MOST_WORKERS else ""
     return section("A step in time", sentence("A colour is a layer whose gradient is exchanged; grey is all other work. Among the steps of the trace "
-                                              "this one's time is in the middle."), *parts)
+                                              "this one's time is in the middle." + left_out), *parts)
 
 
 def waiting(record: Record, workers: Sequence[Worker]) -> str:
     waited = record.summary.get("waited_seconds")
     if waited is None:
         return ""
-    steps = max(1, record.summary["iterations"])
+    steps = max(1, waited.get("steps") or record.summary["iterations"])
     drawn = [Bar("for bytes that nothing hid", waited["communication"], f"{seconds(waited['communication'] / steps)} a step", 1),
              Bar("for slower workers", waited["slower_workers"], f"{seconds(waited['slower_workers'] / steps)} a step", 3)]
-    parts = [figure(charts.bars(drawn, "waiting by reason"), "What rank 0 waited for, over the run.")]
+    parts = [figure(charts.bars(drawn, "waiting by reason"), f"What rank 0 waited for, in {steps} steps.")]
     if len(workers) > 1:
         slowest = max(workers, key=lambda worker: worker.computing)
         middle = statistics.median(worker.computing for worker in workers)
@@ -146,17 +149,15 @@ def waiting(record: Record, workers: Sequence[Worker]) -> str:
 def plan_table(record: Record) -> str:
     if not record.plan:
         return ""
-    measured = {layer["layer"]: layer for layer in record.summary["plan"]}
-
-    def cells(layer: Any) -> Sequence[str]:
-        own = measured.get(layer["layer"], {})
+    def cells(layer: Any, own: Any) -> Sequence[str]:
+        counted, taken = own.get("counted_bytes"), own.get("measured_seconds")  # null where a run ended before its final plan
         return (", ".join(layer.get("joined") or [layer["layer"]]), layer["scheme"], amount(layer["predicted_bytes"]["sent"]),
-                amount(own.get("counted_bytes", {}).get("sent", 0)), seconds(layer["predicted_seconds"]), seconds(own.get("measured_seconds", 0.0)),
+                "-" if counted is None else amount(counted["sent"]), seconds(layer["predicted_seconds"]), "-" if taken is None else seconds(taken),
                 layer["reason"])
     heads = ("layer", "scheme", "sent, predicted", "sent, counted", "time, predicted", "time, measured", "why")
-    return section("The plan", sentence(f"final from step {record.plan['switch_step']} on; bytes and times are of rank 0 and a step, a time from a gradient "
-                                        "to its mean"),
-                   f'<div class="plan">{table(heads, map(cells, record.plan["layers"]), frozenset((2, 3, 4, 5)))}</div>')
+    return section("The plan", sentence(f"from step {record.final_step} on; bytes and times are of rank 0 and a step, a time from a gradient to its mean"
+                                        + ("" if "seconds" in record.summary else "; what was counted and measured is the mean of all steps")),
+                   f'<div class="plan">{table(heads, map(cells, record.plan["layers"], record.summary["plan"]), frozenset((2, 3, 4, 5)))}</div>')
 
 
 def page_of(record: Record) -> str:
@@ -176,7 +177,7 @@ def main(words: Sequence[str]) -> int:
     try:
         text = page_of(read(options.folder))
         partial = out.with_name(out.name + ".part")
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8", errors="replace")
         os.replace(partial, out)
     except PoseidonError as failure:
         print(f"poseidon: {failure}", file=sys.stderr)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import PoseidonError
+from .library import LANES  # threads of a worker in trace.json, by number
 
-LANES = ("compute", "send", "receive", "sum", "rebuild", "wait")  # threads of a worker in trace.json, by number
 
 
 class Span(NamedTuple):
@@ -22,6 +22,7 @@ class Span(NamedTuple):
     step: int
     begin: float
     end: float
+    model: int = 0  # of a script's
 
     @property
     def layer(self) -> str:
@@ -59,27 +60,37 @@ class Record(NamedTuple):
     metrics: Sequence[Mapping[str, Any]]
     spans: Sequence[Span]
 
+    @property
+    def final_step(self) -> int:
+        """The first one of the newest plan, as the trace counts steps: iterations of the trainer, also where it has resumed."""
+        return int(self.plan.get("switch_step", 0) + self.summary.get("first_iteration", 0))
+
     def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
         return [line for line in self.metrics if line.get("kind") == kind]
 
 
 def json_of(path: pathlib.Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "it is not JSON"
-        raise PoseidonError(f"{path} cannot be read ({why}), expected one that a run wrote (train --run-dir, init(run_dir=...))", "INVALID_ARGUMENT") from None
+        raise unreadable(path, str(failure.strerror) if isinstance(failure, OSError) else "it is not JSON") from None
+
+
+def unreadable(path: pathlib.Path, why: str) -> PoseidonError:
+    return PoseidonError(f"{path} cannot be read ({why}), expected one that a run wrote (train --run-dir, init(run_dir=...))", "INVALID_ARGUMENT")
 
 
 def read(folder: pathlib.Path) -> Record:
     """Raises PoseidonError where the folder is none of a run, or one of its files is damaged."""
     summary = json_of(folder / "summary.json")
+    if not isinstance(summary, dict) or any(key not in summary for key in ("workers", "iterations", "step_seconds", "hidden_share")):
+        raise unreadable(folder / "summary.json", "it is of no run")
     metrics = []
     if (folder / "metrics.jsonl").exists():
-        for line in (folder / "metrics.jsonl").read_text(errors="replace").splitlines():
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 metrics.append(json.loads(line))
-            except ValueError:  # the last line of a run that was killed
+            except ValueError:  # a full disk has cut it
                 break
     spans = spans_of(json_of(folder / "trace.json")) if (folder / "trace.json").exists() else []
     plan = json_of(folder / "plan.json") if (folder / "plan.json").exists() else {}
@@ -89,22 +100,26 @@ def read(folder: pathlib.Path) -> Record:
 def spans_of(trace: Mapping[str, Any]) -> list[Span]:
     found = []
     for event in trace.get("traceEvents", ()):
-        if event.get("ph") == "X" and "step" in event.get("args", {}):
-            begin = event["ts"] / 1e6
-            found.append(Span(event["pid"], LANES[event["tid"]], event["name"], event["args"]["step"], begin, begin + event["dur"] / 1e6))
+        if event.get("ph") == "X" and "step" in event.get("args", {}) and event["tid"] < len(LANES):
+            begin, given = event["ts"] / 1e6, event["args"]
+            found.append(Span(event["pid"], LANES[event["tid"]], event["name"], given["step"], begin, begin + event["dur"] / 1e6, given.get("model", 0)))
     return found
 
 
 def typical_steps(record: Record) -> list[Step]:
     """Of each worker by rank, the same step: the one under the final plan of which rank 0's time is in the middle. None where the trace has
     no two steps behind one another."""
+    if not record.spans:
+        return []
+    model = statistics.mode(span.model for span in record.spans)
     by_step: dict[tuple[int, int], list[Span]] = {}
     for span in record.spans:
-        by_step.setdefault((span.worker, span.step), []).append(span)
-    computes = any(span.is_forward and span.step > record.plan.get("switch_step", 0) for span in record.spans)
+        if span.model == model:
+            by_step.setdefault((span.worker, span.step), []).append(span)
+    later = record.final_step
+    computes = any(span.is_forward and span.step > later for span in record.spans)
     begins = {key: min(first) for key, spans in by_step.items()
               if (first := [span.begin for span in spans if (span.is_forward if computes else span.lane == "send")])}
-    later = record.plan.get("switch_step", 0)
     whole = sorted((begins[0, step + 1] - begins[0, step], step) for worker, step in begins
                    if worker == 0 and step > later and (0, step + 1) in begins)
     if not whole:

@@ -122,7 +122,7 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         bandwidth=encode(bandwidth or os.environ.get("POSEIDON_BANDWIDTH") or None),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step,
         verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None))
-    options.run_dir = None if run_dir is None else os.fsdecode(run_dir)
+    options.run_dir = None if run_dir is None else os.path.abspath(os.fsdecode(run_dir))
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
     else:  # not in Python: the core must not wait until the interpreter is free
@@ -245,6 +245,8 @@ class Session:
         self.workers: int = self.c.workers(self.handle)
         self.waits_for_all = bool(self.c.waits_for_all(self.handle))  # before the next forward pass
         self.final_plan_step: int = options.final_plan_step or 10
+        if self.rank == 0 and self.run_dir is not None:
+            run_files.clear(self.run_dir)
         if self.rank == 0 and (steps := step_account.asked()):
             self.account = StepAccount(self, steps)
 
