@@ -89,7 +89,7 @@ Status Make(const std::string& prototxt, const poseidon_caffe_solver_options& wa
                           .max_iter = static_cast<std::uint64_t>(parameters.max_iter()),
                           .images_per_iteration = BatchOf(handle->solver->net()) * static_cast<std::uint64_t>(parameters.iter_size()) *
                                                   static_cast<std::uint64_t>(place.workers),
-                          .hidden_share = {},
+                          .communication = {},
                           .resumed_from = {},
                           .saving = {}});
   handle->train = std::make_unique<poseidon_caffe_net>(&handle->solver->net());
