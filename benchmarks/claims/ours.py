@@ -50,21 +50,28 @@ def simulate_command(profile, workers, rate, scale, *options):
             + " ".join(simulate_words(scale, *options)))
 
 
-@functools.cache
-def planned(profile, workers, rate, images=1_281_167, epochs=1.0):
-    """`poseidon plan --budget`, as a JSON object."""
+def plan_by(words):
+    """What `poseidon plan` says by these arguments, as a JSON object."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "plan.json")
-        done = subprocess.run([POSEIDON, "plan", *plan_words(profile, workers, rate, images, epochs), "--json", out], capture_output=True,
-                              text=True, check=False)
+        done = subprocess.run([POSEIDON, "plan", *words, "--json", out], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Failed(f"poseidon plan {profile}: {done.stderr.strip()}")
+            raise Failed(f"poseidon plan {words[0]}: {done.stderr.strip()}")
         return json.loads(out.read_text())
 
 
+@functools.cache
+def planned(profile, workers, rate, images=1_281_167, epochs=1.0):
+    """`poseidon plan --budget`, as a JSON object."""
+    return plan_by(plan_words(profile, workers, rate, images, epochs))
+
+
+def cluster_words(profile, workers, rate):
+    return [profile, "--workers", f"{workers}", "--rate", rate, "--latency", LATENCY]
+
+
 def plan_words(profile, workers, rate, images, epochs):
-    return [profile, "--workers", f"{workers}", "--rate", rate, "--latency", LATENCY, "--budget", "--images", f"{images}",
-            "--epochs", f"{epochs:g}"]
+    return [*cluster_words(profile, workers, rate), "--budget", "--images", f"{images}", "--epochs", f"{epochs:g}"]
 
 
 def plan_command(profile, workers, rate, images, epochs):
@@ -128,13 +135,8 @@ def objectives():
 
 def factors(profile, workers, rate):
     """What a worker sends in a step: all gradients whole, and the fewest bytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder, "plan.json")
-        words = [profile, "--workers", f"{workers}", "--rate", rate, "--latency", LATENCY, "--policy", "bytes"]
-        done = subprocess.run([POSEIDON, "plan", *words, "--json", out], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Failed(f"poseidon plan {profile}: {done.stderr.strip()}")
-        document = json.loads(out.read_text())
+    words = [*cluster_words(profile, workers, rate), "--policy", "bytes"]
+    document = plan_by(words)
     sent = sum(layer["predicted_bytes"]["sent"] for layer in document["prediction"]["plan"]["layers"])
     whole = 4 * document["parameters"] * 2 * (workers - 1) / workers
     return {"figure": f"{sent / 1e6:.0f} MB a step instead of {whole / 1e6:.0f} MB, {whole / sent:.1f} times fewer",

@@ -249,7 +249,7 @@ Status Formation::OnWelcome(const wire::Welcome& welcome) {
 // Until the layers are known, every connection has an even share: workers may do anything together. False where that is less
 // than a connection can be held to.
 bool Formation::HoldToBandwidth() {
-  if (member_.bandwidth <= 0 || member_.roster.size() == 1) return true;
+  if (!member_.is_held()) return true;
   const double all = messaging::PayloadWithin(member_.bandwidth);
   link_.bytes_per_second = LesserRate(link_.bytes_per_second, member_.LayersWithinBandwidth());
   if (const Status enough = member_.CheckBandwidth(1); !enough.ok()) {
@@ -336,7 +336,7 @@ void Formation::OnAllConnected() {
     return member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kMeasured, {}});
   }
   // Everybody sends to one member and hears another one, over one connection each.
-  const double whole = member_.bandwidth > 0 ? messaging::PayloadWithin(member_.bandwidth) : 0;
+  const double whole = messaging::PayloadWithin(member_.bandwidth);
   member_.mesh.Hold({whole, whole}, {});
   probe_->Run(
       alive_.Guard([this](LinkMeasurement link) {

@@ -115,13 +115,11 @@ std::set<MemberId> Member::LayerPeers() const {
 }
 
 messaging::Paces Member::Paces(std::size_t lanes) const {
-  if (bandwidth <= 0 || roster.size() == 1) return {};
-  return messaging::PacesWithin(messaging::PayloadWithin(bandwidth), {.all = roster.size() - 1, .with_layers = layer_peers()}, lanes);
+  return is_held() ? messaging::PacesWithin(messaging::PayloadWithin(bandwidth), Connections(), lanes) : messaging::Paces{};
 }
 
 double Member::LayersWithinBandwidth() const {
-  if (bandwidth <= 0 || roster.size() == 1) return 0;
-  return messaging::LayersWithin(messaging::PayloadWithin(bandwidth), {.all = roster.size() - 1, .with_layers = layer_peers()});
+  return is_held() ? messaging::LayersWithin(messaging::PayloadWithin(bandwidth), Connections()) : 0;
 }
 
 Status Member::CheckBandwidth(std::size_t lanes) const {

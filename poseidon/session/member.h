@@ -83,6 +83,9 @@ class Member {
 
   // The members with which this one exchanges layers.
   std::set<MemberId> LayerPeers() const;
+  messaging::Connections Connections() const { return {.all = roster.size() - 1, .with_layers = layer_peers()}; }
+  // Whether the job keeps to a bandwidth, and this member has connections. Pre: the roster is known.
+  bool is_held() const { return bandwidth > 0 && roster.size() > 1; }
   // What the members' connections may carry at `lanes` lanes; nothing is said where they are not held, or there are none. Pre: the
   // roster is known.
   messaging::Paces Paces(std::size_t lanes) const;

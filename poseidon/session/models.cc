@@ -128,7 +128,7 @@ void Models::DeclareLayers(Model& model, const wire::Agreed& agreed) {
   }
   if (lanes_.count() > 1 && !member_.options.strategy.flow_is_fixed) SetFlow();
   if (const Status enough = member_.CheckBandwidth(lanes_.count()); !enough.ok()) return ending_.Abort(enough);
-  if (member_.bandwidth > 0) lanes_.Hold(member_.Paces(lanes_.count()), member_.LayerPeers());
+  if (member_.is_held()) lanes_.Hold(member_.Paces(lanes_.count()), member_.LayerPeers());
   exchanges_.Declare(agreed.model, agreed.layers);
   exchanges_.UsePlan(agreed.model, agreed.plan);
   lanes_.Collect(alive_.Guard([this, &model, agreed](const LaneTotals& others) {

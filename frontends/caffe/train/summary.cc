@@ -178,10 +178,12 @@ std::string SummaryText(const EndedRun& run) {
   const Reporter& reporter = run.reporter;
   json plan = json::array();
   double predicted = 0;
+  std::string helps;
   if (run.sync != nullptr) {
     const plan::Plan used = OwnPlan(*run.sync, run.task.rank);
     plan = PlanOf(run, used);
     predicted = used.step_seconds;
+    helps = plan::WhatWouldHelp(used, run.sync->specs());
   }
   json summary = {{"workers", run.task.options.workers},
                   {"servers", run.task.options.servers},
@@ -201,7 +203,7 @@ std::string SummaryText(const EndedRun& run) {
   if (run.sync != nullptr) {
     const session::Statistics& counted = run.statistics;
     summary["traffic"] = TrafficOf(run);
-    summary["what_would_help"] = plan::WhatWouldHelp(OwnPlan(*run.sync, run.task.rank), run.sync->specs());
+    summary["what_would_help"] = helps;
     summary["waited_seconds"] = {{"communication", counted.overlap.exposed()},
                                  {"slower_workers", counted.overlap.skew()},
                                  {"steps", counted.overlap.steps()}};

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`poseidon compare`: the same training under each strategy in turn, and a table of what differs.
 
-The first word is `net` or `script`. A Caffe net trains by `poseidon train` for so many iterations; a script runs by `poseidon run`, and is ended once rank 0 has measured so many
-steps (step_account.py). Strategies take turns, round after round, so that a machine that slows down slows all of them. The table has the
+The first word is `net` or `script`. A Caffe net trains by `poseidon train` for so many iterations. A script runs by `poseidon run`, and is
+ended once rank 0 has measured so many steps (step_account.py). Strategies take turns, round after round, so that a machine that slows down slows all of them. The table has the
 median over the rounds. POSEIDON_PROGRAM is the poseidon command (tools/run/python_commands.cc).
 """
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from .report import aligned
+from .report import aligned, duration
 from .step_account import MARK
 
 STRATEGIES = ("poseidon", "dense", "wfbp", "p3", "dear", "ps-2017")
@@ -97,15 +97,11 @@ def run(program: str, strategy: str, iterations: int, words: Sequence[str]) -> R
                  "made at step 10, by poseidon.torch, poseidon.keras or poseidon.tensorflow")
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
 def row(strategy: str, rounds: Sequence[Run], others: Sequence[Run]) -> list[str]:
     """`others`: the rounds of the strategy to compare with."""
     steps = [one.step for one in rounds]
     step, last = statistics.median(steps), rounds[-1]
-    words = [strategy, milliseconds(step), f"{milliseconds(min(steps))} to {milliseconds(max(steps))}", milliseconds(last.predicted),
+    words = [strategy, duration(step), f"{duration(min(steps))} to {duration(max(steps))}", duration(last.predicted),
              f"{step / statistics.median(one.step for one in others):.3f}", f"{last.sent / 1e6:.3g} MB",
              f"{statistics.median(one.hidden for one in rounds):.0%}"]
     if last.weights is not None:

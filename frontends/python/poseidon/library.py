@@ -58,6 +58,8 @@ Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 
 
 class Options(Struct):
+    run_dir: str | None = None  # of run_files.py, and not the core's
+
     _fields_ = [("struct_size", c_size_t), ("role", c_int32), ("hosts_coordinator", c_int32),
                 ("workers", c_uint32), ("servers", c_uint32), ("requested_rank", c_int32),
                 ("listen_port", c_uint32), ("listen_host", c_char_p), ("advertise_host", c_char_p),
@@ -136,6 +138,15 @@ class Traffic(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in
                 ("frames_sent", "header_bytes_sent", "payload_bytes_sent", "frames_received",
                  "header_bytes_received", "payload_bytes_received")]
+
+    @property
+    def sent(self) -> int:
+        """Bytes, with the headers of frames."""
+        return int(self.header_bytes_sent + self.payload_bytes_sent)
+
+    @property
+    def received(self) -> int:
+        return int(self.header_bytes_received + self.payload_bytes_received)
 
 
 class LayerStatistics(Struct):

@@ -67,8 +67,7 @@ NOTHING = Moved(0, 0, 0, 0.0)
 def moved(session: Session, model: ctypes.c_void_p, layer: int) -> Moved:
     known = session.layer_statistics(model, layer)
     kinds = (known.key_value, known.factors)
-    return Moved(known.steps, sum(kind.header_bytes_sent + kind.payload_bytes_sent for kind in kinds),
-                 sum(kind.header_bytes_received + kind.payload_bytes_received for kind in kinds), known.seconds,
+    return Moved(known.steps, sum(kind.sent for kind in kinds), sum(kind.received for kind in kinds), known.seconds,
                  known.factor_bytes_sent - known.factors.payload_bytes_sent)
 
 
@@ -159,6 +158,10 @@ def amount(count: float) -> str:
 
 def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.3g} ms"
+
+
+def duration(seconds: float) -> str:
+    return milliseconds(seconds) if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: set[int]) -> Iterator[str]:

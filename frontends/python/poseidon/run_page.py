@@ -16,7 +16,7 @@ from . import charts
 from .charts import Bar, Lane, Line, Piece
 from .errors import PoseidonError
 from .library import LANES
-from .report import amount
+from .report import amount, duration
 from .run_record import Record, Step, Worker, read, typical_steps, workers_of
 
 MOST_WORKERS = 4  # whose lanes are drawn
@@ -35,10 +35,6 @@ td:last-child { min-width: 9rem; } .plan td:last-child { min-width: 12rem; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 """ + "".join(f"rect.c{at} {{ fill: {color}; }} .line.c{at} {{ stroke: {color}; }}\n" for at, color in enumerate(
     ("#2f6fb7", "#d9822b", "#3f9a5b", "#b54a6e", "#7a63b8", "#2a9aa3", "#9a7b32", "#6b7687")))
-
-
-def seconds(value: float) -> str:
-    return f"{1000 * value:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: frozenset[int]) -> str:
@@ -102,7 +98,7 @@ def step_times(record: Record) -> str:
     if helps := record.summary.get("what_would_help"):
         words.append(helps)
     return section("A step, predicted and measured",
-                   figure(charts.bars([Bar(name, value, seconds(value), color) for name, value, color in drawn], "times of a step"), "Seconds of a step."),
+                   figure(charts.bars([Bar(name, value, duration(value), color) for name, value, color in drawn], "times of a step"), "Seconds of a step."),
                    *map(sentence, words))
 
 
@@ -116,7 +112,7 @@ def in_time(steps: Sequence[Step], colors: dict[str, int]) -> str:
         return ""
     parts = []
     for step in steps[:MOST_WORKERS]:
-        lanes = [Lane(lane, [Piece(span.begin, span.end, f"{span.label}, {seconds(span.end - span.begin)}", colors.get(span.layer, OTHER))
+        lanes = [Lane(lane, [Piece(span.begin, span.end, f"{span.label}, {duration(span.end - span.begin)}", colors.get(span.layer, OTHER))
                              for span in step.spans if span.lane == lane]) for lane in LANES if any(span.lane == lane for span in step.spans)]
         late = step.computes and step.landed > step.next_begin
         marks = [(step.next_begin, "the next forward pass begins" if step.computes else "the next step's first gradient leaves"),
@@ -134,14 +130,14 @@ def waiting(record: Record, workers: Sequence[Worker]) -> str:
     if waited is None:
         return ""
     steps = max(1, waited.get("steps") or record.summary["iterations"])
-    drawn = [Bar("for bytes that nothing hid", waited["communication"], f"{seconds(waited['communication'] / steps)} a step", 1),
-             Bar("for slower workers", waited["slower_workers"], f"{seconds(waited['slower_workers'] / steps)} a step", 3)]
+    drawn = [Bar("for bytes that nothing hid", waited["communication"], f"{duration(waited['communication'] / steps)} a step", 1),
+             Bar("for slower workers", waited["slower_workers"], f"{duration(waited['slower_workers'] / steps)} a step", 3)]
     parts = [figure(charts.bars(drawn, "waiting by reason"), f"What rank 0 waited for, in {steps} steps.")]
     if len(workers) > 1:
         slowest = max(workers, key=lambda worker: worker.computing)
         middle = statistics.median(worker.computing for worker in workers)
-        parts.append(sentence(f"worker {slowest.rank} computes longest: {seconds(slowest.computing)} a step, {slowest.computing / middle:.2f} times the median"))
-        parts.append(table(("worker", "computes", "waits"), ((str(one.rank), seconds(one.computing), seconds(one.waiting)) for one in workers),
+        parts.append(sentence(f"worker {slowest.rank} computes longest: {duration(slowest.computing)} a step, {slowest.computing / middle:.2f} times the median"))
+        parts.append(table(("worker", "computes", "waits"), ((str(one.rank), duration(one.computing), duration(one.waiting)) for one in workers),
                            frozenset((0, 1, 2))))
     return section("Waiting", *parts)
 
@@ -152,7 +148,7 @@ def plan_table(record: Record) -> str:
     def cells(layer: Any, own: Any) -> Sequence[str]:
         counted, taken = own.get("counted_bytes"), own.get("measured_seconds")  # null where a run ended before its final plan
         return (", ".join(layer.get("joined") or [layer["layer"]]), layer["scheme"], amount(layer["predicted_bytes"]["sent"]),
-                "-" if counted is None else amount(counted["sent"]), seconds(layer["predicted_seconds"]), "-" if taken is None else seconds(taken),
+                "-" if counted is None else amount(counted["sent"]), duration(layer["predicted_seconds"]), "-" if taken is None else duration(taken),
                 layer["reason"])
     heads = ("layer", "scheme", "sent, predicted", "sent, counted", "time, predicted", "time, measured", "why")
     return section("The plan", sentence(f"from step {record.final_step} on; bytes and times are of rank 0 and a step, a time from a gradient to its mean"

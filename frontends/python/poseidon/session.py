@@ -231,7 +231,7 @@ class Session:
         self.order: Order | None = None
         self.models = 0  # declared so far: their numbers in spans
         self.declared: list[Declared] = []
-        self.run_dir: str | None = getattr(options, "run_dir", None)
+        self.run_dir: str | None = options.run_dir
         self.account: StepAccount | None = None
         self.numbers_shared = 0  # that collectives have had so far
         self.busy_with: list[str] = []

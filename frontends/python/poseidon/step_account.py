@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from . import library as c
 from .errors import PoseidonError
 
 if TYPE_CHECKING:
@@ -69,9 +68,8 @@ class StepAccount:
 
     def sent(self) -> int:
         """Bytes of gradients that this worker has sent."""
-        known: list[c.LayerStatistics] = [self.session.layer_statistics(one.model, layer)
-                                          for one in self.session.declared for layer in range(len(one.layers))]
-        return sum(kind.header_bytes_sent + kind.payload_bytes_sent for one in known for kind in (one.key_value, one.factors))
+        known = [self.session.layer_statistics(one.model, layer) for one in self.session.declared for layer in range(len(one.layers))]
+        return sum(one.key_value.sent + one.factors.sent for one in known)
 
     def say(self, before: int) -> None:
         known = self.session.statistics()
