@@ -74,7 +74,7 @@ def test_a_place_is_needed(monkeypatch):
 
 
 @pytest.mark.parametrize("name, near", [
-    ("join_timout", "join_timeout"), ("Schemes", "schemes"), ("trace_span", "trace_spans"), ("token", "token_file"), ("x", "one of blas, ")])
+    ("join_timout", "join_timeout"), ("Schemes", "schemes"), ("trace_span", "trace_spans"), ("token", "token_file"), ("x", "one of bandwidth, blas, ")])
 def test_an_option_that_is_none_is_named_with_the_one_that_is_like_it(name, near):
     with pytest.raises(PoseidonError, match=f"init was given {name}, which is no option, expected {near}"):
         poseidon.torch.init(rank=0, workers=1, **{name: 1})
