@@ -208,7 +208,7 @@ def member_task(target, token, rank=1, wire=None):
             "solver": str(target.bench.folder / "solver.prototxt"), "snapshot": "", "weights": "",
             "iterations": 0, "level": 0, "stages": [], "workers": 2, "servers": 0, "sync": False,
             "global_batch": False, "policy": "time", "schemes": {}, "plan_file": "",
-            "wire": wire or target.wire, "levels": "auto", "zero_compression": "auto", "strategy": "poseidon", "lanes": 0, "machines": [], "dead_after": 30, "stuck_after": 60,
+            "wire": wire or target.wire, "levels": "auto", "zero_compression": "auto", "strategy": "poseidon", "bandwidth": "", "lanes": 0, "machines": [], "dead_after": 30, "stuck_after": 60,
             "join_timeout": 120, "threads": 1, "run_dir": "",
             "sigint_effect": "stop", "sighup_effect": "snapshot", "dtype": "f32",
             "final_plan_step": 10, "on_nan": "stop", "caffe_log": False, "one_stream": False, "net_outputs": ""}}
