@@ -54,6 +54,7 @@ Result<std::unique_ptr<session::Session>> Open(const Member& member, session::Se
                             transport::tcp::Token::FromFile(member.token_file));
   using Mode = transport::tcp::Security::Mode;
   const Mode mode = member.wire == "tls" ? Mode::kTls : member.wire == "auth" ? Mode::kAuth : Mode::kPlain;
+  node.cpu_seconds_per_wire_byte = session::CpuSecondsPerWireByte(mode);
   transport::tcp::TcpOptions tcp{.security = {mode, token}};
   if (system_buffers) tcp.socket.send_buffer_bytes = 0;
   if (member.send_buffer >= 0) {

@@ -19,11 +19,15 @@ namespace poseidon::kv {
 // A worker's side of the store: a push of a layer goes to the owners of its slices, the sums come
 // back over the same memory: one round trip, whose acknowledgement is the result.
 //
+// Of each slice no more leaves than the flow's window beyond what its owner has answered: by sums, and where another worker is late, by
+// grants (server.h). Workers then keep in step, and what an owner sums is still in its cache (docs/decisions/sums.md).
+//
 // Thread: the mesh's executor. Lifetime: mesh and server outlive it.
 class Client final : public messaging::FrameSink {
  public:
-  // `local` is the shard of the same process, or null.
-  Client(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology, Server* local);
+  // `local` is the shard of the same process, or null. Slices that are not kEven have no windows: their owners sum whole ones.
+  Client(Executor& executor, messaging::Mesh& mesh, const sync::Topology& topology, Server* local,
+         plan::Placement placement = plan::Placement::kEven);
 
   void Declare(ModelId model, const std::vector<std::vector<plan::Slice>>& slices);
 
@@ -41,14 +45,21 @@ class Client final : public messaging::FrameSink {
   // Fails every request with `reason`, and those that follow.
   void Abandon(const Status& reason);
 
-  // FrameSink, for kResult:
+  // FrameSink, for kResult and kGrant:
   Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
   // A key and its request under way. Of a declared layer it is there for ever, so that a step needs no memory of its own.
   struct Row {
-    std::vector<plan::Slice> slices;
+    std::vector<plan::Slice> slices;  // in the order of the gradient
+    // Of each slice, in bytes of the gradient: as far as it has been pushed, and as far as it may be.
+    struct Way {
+      std::uint64_t pushed = 0;
+      std::uint64_t may = 0;
+    };
+    std::vector<Way> ways = {};
+    std::uint64_t window = 0;  // bytes
     bool under_way = false;
     sync::Landings landings = {};  // of slices that others own
     sync::SyncRequest request = {};
@@ -64,11 +75,18 @@ class Client final : public messaging::FrameSink {
   struct Stretch {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
+    bool held = false;  // the window keeps back what is there behind it
   };
 
   // Null where no request of the key is under way.
   Row* Find(const Key& key);
   Row& RowFor(const Key& key, const TensorView& gradient);
+  // Pushes what there is of the slice, and may be.
+  void PushOn(const Key& key, Row& row, std::size_t slice);
+  // The slice with this byte of the gradient, or how many there are, where none has it.
+  static std::size_t SliceAt(const Row& row, std::uint64_t byte);
+  void OnSummed(const Key& key, Row& row, std::uint64_t to);
+  Status OnGrant(MemberId from, const wire::FrameHeader& header);
   void PushStretch(const Key& key, Row& row, const plan::Slice& slice, const Stretch& stretch);
   void OnPartDone(const Key& key, std::uint64_t serial, const Status& status);
   Completion PartDone(const Key& key, std::uint64_t serial);
@@ -77,6 +95,7 @@ class Client final : public messaging::FrameSink {
   messaging::Mesh& mesh_;
   const sync::Topology topology_;
   Server* const local_;
+  const bool windows_;
   std::map<Key, Row> rows_;
   std::uint64_t next_serial_ = 1;
   Status abandoned_;

@@ -11,7 +11,7 @@ Exchange::Exchange(const sync::ExchangeEnvironment& env)
     server_.emplace(env.io, env.mesh, env.among, env.trace, env.strategy);
     server_->OnDiffering(env.fail);
   }
-  if (env.among.self_rank) client_.emplace(env.io, env.mesh, env.among, server_ ? &*server_ : nullptr);
+  if (env.among.self_rank) client_.emplace(env.io, env.mesh, env.among, server_ ? &*server_ : nullptr, placement_);
 }
 
 void Exchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
@@ -34,7 +34,7 @@ void Exchange::Arrived(const Key& key, std::uint64_t elements) { client_->Arrive
 
 messaging::FrameSink* Exchange::SinkOf(wire::FrameType type) {
   if (type == wire::FrameType::kPush && server_) return &*server_;
-  if (type == wire::FrameType::kResult && client_) return &*client_;
+  if ((type == wire::FrameType::kResult || type == wire::FrameType::kGrant) && client_) return &*client_;
   return nullptr;
 }
 

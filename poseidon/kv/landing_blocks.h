@@ -31,6 +31,7 @@ class LandingBlocks {
   // At least `bytes`; null where the system has no memory.
   Block Take(std::size_t bytes);
 
+  std::uint64_t bytes_in_use() const { return allocated_ - free_bytes_; }
   // In use and free.
   std::uint64_t allocated_bytes() const { return allocated_; }
 

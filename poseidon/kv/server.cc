@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/kv/server.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,10 @@ namespace {
 
 // Collectives that peers may be ahead of this member; more is no program.
 constexpr std::size_t kMaxOneOffKeys = 1u << 16;
+// At least so much may wait for a rank that is late, as much as is kept of the blocks in which it waits.
+constexpr std::uint64_t kLeastRunAhead = LandingBlocks::kKeptBytes;
+// A grant, which is renewed when half of it has arrived.
+constexpr std::uint64_t kGrantBytes = std::uint64_t{4} << 20;
 
 }  // namespace
 
@@ -21,7 +26,8 @@ Server::Server(Executor& executor, messaging::Mesh& mesh, const sync::Topology& 
       topology_(topology),
       shard_(topology.self_shard().value()),
       trace_(trace),
-      strategy_(strategy) {}
+      strategy_(strategy),
+      run_ahead_bytes_(kLeastRunAhead) {}
 
 void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
                      const std::vector<std::vector<plan::Slice>>& slices) {
@@ -52,6 +58,7 @@ void Server::Declare(ModelId model, std::span<const plan::LayerSpec> layers,
       hosted_.insert_or_assign(Key{model, LayerId(i)}, std::move(hosted));
     }
   }
+  run_ahead_bytes_ = std::max(kLeastRunAhead, declared_bytes() / 4);
 }
 
 void Server::UsePlan(ModelId model, const plan::Plan& plan) {
@@ -169,8 +176,67 @@ Status Server::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
         // The weight of a one-off key says its kind (kSum, BroadcastFrom) and multiplies nothing.
         hosted.shard->Landed(header.rank, header.step, payload, hosted.one_off ? 0 : header.weight));
   }
+  NoteArrival(header.key(), hosted, header);
   Advance(header.key(), hosted);
   return OkStatus();
+}
+
+void Server::NoteArrival(const Key& key, Hosted& hosted, const wire::FrameHeader& header) {
+  const bool held = (header.flags & wire::kFlagHeld) != 0;
+  if (hosted.ahead.empty()) {
+    if (!held) return;
+    hosted.ahead.resize(topology_.ranks());
+  }
+  Ahead& ahead = hosted.ahead[header.rank.value()];
+  const std::uint64_t arrived = hosted.shard->arrived(header.rank);
+  promised_ -= std::min(arrived, ahead.granted) - std::min(arrived - header.length, ahead.granted);
+  ahead.held = held;
+  static_cast<void>(GrantAhead(key, hosted, header.rank));
+}
+
+bool Server::GrantAhead(const Key& key, Hosted& hosted, Rank rank) {
+  const Shard& shard = *hosted.shard;
+  if (hosted.ahead.empty() || shard.all_have_begun()) return true;
+  Ahead& ahead = hosted.ahead[rank.value()];
+  const std::uint64_t arrived = shard.arrived(rank);
+  const std::uint64_t known = std::max(ahead.granted, arrived);
+  const bool will_hold = ahead.granted > arrived && ahead.granted - arrived <= kGrantBytes / 2;
+  if (known == shard.bytes() || !(will_hold || HoldsBack(hosted, rank))) return true;
+  const std::uint64_t to = std::min(shard.bytes(), arrived + kGrantBytes);
+  if (blocks_.bytes_in_use() + promised_ + (to - known) > run_ahead_bytes_) {
+    waiting_.emplace(key, rank);
+    return false;
+  }
+  promised_ += to - known;
+  ahead.granted = to;
+  messaging::Outgoing out;
+  out.header.type = wire::FrameType::kGrant;
+  out.header.step = shard.step();
+  out.header.model = key.model;
+  out.header.layer = key.layer;
+  out.header.rank = rank;
+  out.header.offset = hosted.slice.first * SizeOf(hosted.dtype) + to;
+  out.header.total = hosted.layer_bytes;
+  out.header.dtype = hosted.dtype;
+  out.priority = messaging::kControlPriority;
+  mesh_.Send(topology_.worker_of_rank[rank.value()], std::move(out));
+  return true;
+}
+
+// In the order of the layers, as far as what has become free reaches.
+void Server::GrantWaiting() {
+  while (!waiting_.empty()) {
+    const auto [key, rank] = waiting_.extract(waiting_.begin()).value();
+    const auto found = hosted_.find(key);
+    if (found != hosted_.end() && !GrantAhead(key, found->second, rank)) return;
+  }
+}
+
+// Such a rank owes nothing before it is answered.
+bool Server::HoldsBack(const Hosted& hosted, Rank rank) const {
+  if (hosted.ahead.empty()) return false;
+  const Ahead& ahead = hosted.ahead[rank.value()];
+  return ahead.held && ahead.granted <= hosted.shard->arrived(rank);
 }
 
 void Server::Local(LocalPush push) {
@@ -253,7 +319,9 @@ void Server::AddWaits(std::vector<wire::Wait>* waits) const {
   for (const auto& [key, hosted] : hosted_) {
     wire::Wait wait{hosted.one_off ? wire::Wait::For::kCollective : wire::Wait::For::kGradient, key.model, key.layer,
                     hosted.shard->step(), {}};
-    for (const Rank rank : hosted.shard->Missing()) wait.on.push_back(topology_.worker_of_rank[rank.value()]);
+    for (const Rank rank : hosted.shard->Missing()) {
+      if (!HoldsBack(hosted, rank)) wait.on.push_back(topology_.worker_of_rank[rank.value()]);
+    }
     if (!wait.on.empty()) waits->push_back(std::move(wait));
   }
 }
@@ -269,7 +337,11 @@ void Server::Advance(const Key& key, Hosted& hosted) {
     }
     SendResult(key, hosted, progress);
   }
-  if (progress.complete) hosted.whole = true;
+  if (progress.complete) {
+    hosted.whole = true;
+    std::ranges::fill(hosted.ahead, Ahead{});
+  }
+  if (progress.end > progress.begin) GrantWaiting();
   // Last, because it erases a finished one-off key and `hosted` with it.
   FinishIfDone(key, hosted);
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,10 @@ inline std::uint32_t BroadcastFrom(Rank root) { return 1u + root.value(); }
 // Hosts one shard: the slices of every key that belong to it. Contributions come in as kPush frames
 // (and by Local from the worker of the same process), sums go out to every rank as kResult frames,
 // piece by piece as they become known.
+//
+// A rank holds back what is beyond its window (client.h), and sums let it go on. While some rank has not begun there are no sums: the others
+// are granted more of their contributions by kGrant frames, as long as what waits for the late one is at most RunAheadBytes. So a rank that
+// is late delays nobody's transfer, and cannot fill the memory of an owner.
 //
 // Thread: the mesh's executor. Lifetime: the mesh outlives it.
 class Server final : public messaging::FrameSink {
@@ -93,12 +98,19 @@ class Server final : public messaging::FrameSink {
   // a rank that is late.
   std::uint64_t allocated_bytes() const;
   std::uint64_t declared_bytes() const;
+  // Of contributions that wait for a late rank and of those that are granted: at least 64 MiB, and a quarter of declared_bytes().
+  std::uint64_t RunAheadBytes() const { return run_ahead_bytes_; }
 
   // FrameSink, for kPush:
   Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
+  // How far a rank is ahead of the sums.
+  struct Ahead {
+    bool held = false;          // its last frame said that it holds back the rest
+    std::uint64_t granted = 0;  // bytes of the slice, from its beginning on; 0: none
+  };
   struct Hosted {
     plan::Slice slice;
     std::string name;  // of the layer
@@ -106,6 +118,7 @@ class Server final : public messaging::FrameSink {
     std::uint64_t layer_bytes = 0;
     std::optional<OneOff> one_off = std::nullopt;  // as it was called first
     std::unique_ptr<Shard> shard;
+    std::vector<Ahead> ahead = {};  // by rank; empty before one holds back
     Completion local_done;
     // Result frames that still read the local worker's memory, and whether the sum is whole.
     std::uint32_t unsent = 0;
@@ -127,6 +140,12 @@ class Server final : public messaging::FrameSink {
   Hosted& AddOneOff(const Key& key, const OneOff& called);
   Status CheckSender(MemberId from, const wire::FrameHeader& header) const;
   void Advance(const Key& key, Hosted& hosted);
+  void NoteArrival(const Key& key, Hosted& hosted, const wire::FrameHeader& header);
+  // Grants the rank more, where it holds back, or will soon, and another has not begun. False where that would be too much: it waits for
+  // what others free.
+  bool GrantAhead(const Key& key, Hosted& hosted, Rank rank);
+  void GrantWaiting();
+  bool HoldsBack(const Hosted& hosted, Rank rank) const;
   std::uint32_t SendPosition(const Key& key, Step step) const;
   void SendResult(const Key& key, Hosted& hosted, const Shard::Progress& progress);
   void OnResultLeft(const Key& key, const Status& status);
@@ -141,6 +160,9 @@ class Server final : public messaging::FrameSink {
   LandingBlocks blocks_;  // before the shards, which it outlives
   std::map<Key, Hosted> hosted_;
   std::size_t one_off_keys_ = 0;  // of hosted_
+  std::uint64_t run_ahead_bytes_;
+  std::uint64_t promised_ = 0;  // bytes that are granted and have not arrived
+  std::set<std::pair<Key, Rank>> waiting_;  // for a grant
   std::map<ModelId, plan::History> plans_;
   std::function<void(const Status&)> differing_;
   Status abandoned_;

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "poseidon/messaging/test_link.h"
@@ -22,6 +24,7 @@ using messaging::testing::Nobody;
 using messaging::testing::TestLink;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // Records the addresses of the results' first bytes in order of arrival.
 class Results final : public messaging::FrameSink {
@@ -171,6 +174,156 @@ TEST_F(ServerAdmission, HandsOverASoundFrameOfAnotherStepOnce) {
   EXPECT_TRUE(Place(Push()).ok());
   EXPECT_TRUE(Arrive(Push()).ok());
   EXPECT_EQ(local_, std::vector<float>(10, 1.5f));
+}
+
+// Takes what the server says to one rank.
+class Grants final : public messaging::FrameSink {
+ public:
+  Result<MutableBytes> PlaceFor(MemberId, const wire::FrameHeader&) override { return MutableBytes{}; }
+  Status OnFrame(MemberId, const wire::FrameHeader& header, ConstBytes) override {
+    if (header.type == wire::FrameType::kGrant) ends.push_back(header.offset);
+    return OkStatus();
+  }
+  std::vector<std::uint64_t> Taken() { return std::exchange(ends, {}); }
+  std::vector<std::uint64_t> ends;
+};
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+// Member 0 owns two layers of 80 MiB, ranks 1 and 2 contribute to them, with frames of a MiB; rank 0 is member 0 itself, and late.
+class ServerGrants : public ::testing::Test {
+ protected:
+  ServerGrants() {
+    link_.Connect();
+    link_.OnRight([&] {
+      right_ = std::make_unique<messaging::Mesh>(link_.right(), messaging::MeshOptions{}, nobody_);
+      for (const wire::FrameType type : {wire::FrameType::kGrant, wire::FrameType::kResult}) right_->Route(type, grants_);
+      EXPECT_TRUE(right_->Identify(right_->AddStranger(link_.TakeRight()), MemberId(0)));
+    });
+    link_.OnLeft([&] {
+      left_ = std::make_unique<messaging::Mesh>(link_.left(), messaging::MeshOptions{}, nobody_);
+      EXPECT_TRUE(left_->Identify(left_->AddStranger(link_.TakeLeft()), MemberId(1)));
+      server_ = std::make_unique<Server>(link_.left(), *left_,
+                                         sync::Topology{.self = MemberId(0),
+                                                        .self_rank = Rank(0),
+                                                        .worker_of_rank = {MemberId(0), MemberId(1), MemberId(2)},
+                                                        .owner_of_shard = {MemberId(0)}},
+                                         nullptr);
+      const std::vector<plan::LayerSpec> layers = {{.name = "a", .elements = kBytes / 4},
+                                                   {.name = "b", .elements = kBytes / 4, .forward_position = 1}};
+      server_->Declare(ModelId(0), layers, {{kSlice}, {kSlice}});
+    });
+  }
+  ~ServerGrants() override {
+    link_.OnLeft([&] {
+      server_.reset();
+      left_.reset();
+    });
+    link_.OnRight([&] { right_.reset(); });
+    link_.Run();
+  }
+  // The next `frames` frames of a rank, whose last one says whether more is held back.
+  void Arrive(std::uint32_t layer, std::uint16_t rank, std::uint64_t frames, bool held) {
+    link_.OnLeft([&] {
+      for (std::uint64_t i = 0; i < frames; ++i) {
+        std::uint64_t& arrived = arrived_[layer][rank];
+        wire::FrameHeader header;
+        header.type = wire::FrameType::kPush;
+        header.step = step_;
+        header.layer = LayerId(layer);
+        header.rank = Rank(rank);
+        header.length = kMiB;
+        header.offset = arrived;
+        header.total = kBytes;
+        if (held && i + 1 == frames) header.flags = wire::kFlagHeld;
+        arrived += kMiB;
+        const Result<MutableBytes> place = server_->PlaceFor(MemberId(rank), header);
+        ASSERT_TRUE(place.ok()) << place.status().message();
+        ASSERT_TRUE(server_->OnFrame(MemberId(rank), header, place->empty() ? ConstBytes(frame_) : ConstBytes(*place)).ok());
+      }
+    });
+    link_.Run();
+  }
+  void LocalBegins(std::uint32_t layer) {
+    link_.OnLeft([&] {
+      server_->Local({{.step = step_, .gradient = ViewOf(std::span(local_))}, {ModelId(0), LayerId(layer)}, kSlice});
+    });
+    link_.Run();
+  }
+  std::vector<MemberId> Missed() {
+    std::vector<wire::Wait> waits;
+    link_.OnLeft([&] { server_->AddWaits(&waits); });
+    std::vector<MemberId> missed;
+    for (const wire::Wait& wait : waits) missed.insert(missed.end(), wait.on.begin(), wait.on.end());
+    return missed;
+  }
+  std::uint64_t Allocated() {
+    std::uint64_t bytes = 0;
+    link_.OnLeft([&] { bytes = server_->allocated_bytes(); });
+    return bytes;
+  }
+
+  static constexpr std::uint64_t kBytes = 80 * kMiB;
+  static constexpr plan::Slice kSlice{.shard = 0, .first = 0, .count = kBytes / 4};
+  TestLink link_{64 << 10};
+  Nobody nobody_;
+  Grants grants_;
+  std::unique_ptr<messaging::Mesh> left_;
+  std::unique_ptr<messaging::Mesh> right_;
+  std::unique_ptr<Server> server_;
+  std::map<std::uint32_t, std::map<std::uint16_t, std::uint64_t>> arrived_;
+  Step step_{7};
+  std::vector<float> local_ = std::vector<float>(kBytes / 4);
+  const ByteBuffer frame_ = ByteBuffer(kMiB);
+};
+
+TEST_F(ServerGrants, ALateRankDelaysNobodysTransfer) {
+  Arrive(0, 1, 1, /*held=*/false);
+  EXPECT_THAT(grants_.Taken(), IsEmpty()) << "more comes by itself";
+  Arrive(0, 1, 1, /*held=*/true);
+  EXPECT_THAT(grants_.Taken(), ElementsAre(6 * kMiB));
+  Arrive(0, 1, 1, /*held=*/true);
+  EXPECT_THAT(grants_.Taken(), IsEmpty()) << "half of it is on its way";
+  Arrive(0, 1, 1, /*held=*/true);
+  EXPECT_THAT(grants_.Taken(), ElementsAre(8 * kMiB));
+  EXPECT_THAT(Missed(), ElementsAre(MemberId(0), MemberId(1), MemberId(2))) << "rank 1 may go on";
+  LocalBegins(0);
+  Arrive(0, 2, 1, /*held=*/true);
+  EXPECT_THAT(grants_.Taken(), IsEmpty()) << "sums say how far ranks may go";
+  Arrive(0, 1, 4, /*held=*/true);
+  EXPECT_THAT(grants_.Taken(), IsEmpty());
+  EXPECT_THAT(Missed(), IsEmpty()) << "both wait to be answered";
+}
+
+TEST_F(ServerGrants, WhatWaitsForALateRankIsBounded) {
+  const std::uint64_t most = server_->RunAheadBytes();
+  ASSERT_EQ(most, 80 * kMiB) << "a quarter of two contributions to two layers";
+  for (std::uint64_t i = 0; i < 40; ++i) Arrive(0, 1, 2, /*held=*/i < 39);
+  EXPECT_EQ(grants_.Taken().back(), kBytes);
+  EXPECT_EQ(Allocated(), most);
+  Arrive(1, 1, 2, /*held=*/true);
+  EXPECT_THAT(grants_.Taken(), IsEmpty()) << "what is within the window comes, no more";
+  EXPECT_EQ(Allocated(), most + 2 * kMiB);
+  // The late ranks come to the other layer: its blocks become free, and who waits is granted.
+  LocalBegins(0);
+  Arrive(0, 2, 3, /*held=*/false);
+  EXPECT_THAT(grants_.Taken(), IsEmpty());
+  Arrive(0, 2, 4, /*held=*/false);
+  EXPECT_THAT(grants_.Taken(), ElementsAre(6 * kMiB));
+}
+
+TEST_F(ServerGrants, AStepForgetsTheGrantsOfTheOneBefore) {
+  Arrive(0, 1, 1, /*held=*/true);
+  EXPECT_THAT(grants_.Taken(), ElementsAre(5 * kMiB));
+  LocalBegins(0);
+  Arrive(0, 2, 80, /*held=*/false);
+  Arrive(0, 1, 79, /*held=*/false);
+  EXPECT_THAT(Missed(), IsEmpty());
+  EXPECT_THAT(grants_.Taken(), IsEmpty());
+  step_ = step_.next();
+  arrived_.clear();
+  Arrive(0, 1, 2, /*held=*/true);
+  EXPECT_THAT(grants_.Taken(), ElementsAre(6 * kMiB));
 }
 
 // Models that differ are compared when they are declared; what is broadcast before meets here.

@@ -30,6 +30,7 @@ Status Shard::BeginRound(Rank rank, Step step) {
   summed_ = 0;
   floor_ = 0;
   at_floor_ = arrivals_.size();
+  begun_ = 0;
   sum_ = nullptr;
   for (Arrival& a : arrivals_) {
     a.arrived = 0;
@@ -111,7 +112,7 @@ Status Shard::Landed(Rank rank, Step step, ConstBytes bytes, std::uint32_t weigh
   if (a.begun && a.weight != weight) {
     return DataLoss("rank " + std::to_string(rank.value()) + " changed the weight within a step");
   }
-  a.begun = true;
+  Begin(a);
   a.weight = weight;
   const std::uint64_t lead = Lead(a.arrived);
   const bool in_block = a.next != nullptr && bytes.data() == a.next.get() + lead;
@@ -139,9 +140,13 @@ Status Shard::Absent(Rank rank, Step step) {
   POSEIDON_RETURN_IF_ERROR(Check(rank, step));
   Arrival& a = arrivals_[rank.value()];
   if (a.begun) return DataLoss("a rank that has begun to contribute cannot be absent");
-  a.begun = true;
+  Begin(a);
   Came(a, bytes_);
   return OkStatus();
+}
+
+void Shard::Begin(Arrival& a) {
+  if (!std::exchange(a.begun, true)) ++begun_;
 }
 
 void Shard::Came(Arrival& a, std::uint64_t to) {
@@ -156,7 +161,7 @@ Status Shard::Local(Step step, std::byte* memory, bool absent, std::uint32_t wei
   POSEIDON_CHECK(spec_.local_rank.has_value(), "a local contribution needs a local rank");
   POSEIDON_RETURN_IF_ERROR(Check(*spec_.local_rank, step));
   Arrival& a = arrivals_[spec_.local_rank->value()];
-  a.begun = true;
+  Begin(a);
   a.local = absent ? nullptr : memory;
   a.weight = absent ? 0 : weight;
   sum_ = memory;

@@ -50,6 +50,10 @@ class Shard {
   Step step() const { return step_; }
   // Ranks whose contributions the round under way still lacks; none between rounds.
   std::vector<Rank> Missing() const;
+  // Whether every rank has begun to contribute to the round under way.
+  bool all_have_begun() const { return begun_ == arrivals_.size(); }
+  // Bytes of the rank's contribution that have arrived in the round under way, or in the last one.
+  std::uint64_t arrived(Rank rank) const { return arrivals_[rank.value()].arrived; }
   // Bytes of the sum's own buffer, without blocks.
   std::uint64_t sum_bytes() const { return sum_buffer_ ? bytes_ : 0; }
 
@@ -104,6 +108,7 @@ class Shard {
   Status Check(Rank rank, Step step);
   Status BeginRound(Rank rank, Step step);
   bool OthersCover(Rank rank, std::uint64_t length) const;
+  void Begin(Arrival& a);
   // A contribution has arrived as far as `to`.
   void Came(Arrival& a, std::uint64_t to);
   // Bytes before `at` that belong to the element in which `at` is.
@@ -115,6 +120,7 @@ class Shard {
   LandingBlocks& blocks_;
   std::vector<Arrival> arrivals_;
   std::vector<Summand> summands_;  // of Sum, kept for its memory
+  std::size_t begun_ = 0;  // ranks, in the round under way or the last one
   bool in_round_ = false;
   bool any_round_ = false;
   Rank begun_by_;  // the round under way, or the last one

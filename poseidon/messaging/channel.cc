@@ -41,10 +41,20 @@ Channel::Channel(Executor& executor, std::unique_ptr<transport::Connection> conn
 void Channel::SetFlow(const Flow& flow) {
   POSEIDON_ASSERT_ON(executor_);
   flow_ = Bounded(flow);
-  // With 0 the system keeps the buffer that it has (Flow).
-  if (flow.send_buffer_bytes > 0) connection_->LimitUndelivered(flow.send_buffer_bytes);
+  Commit();
   Pace(LesserRate(flow.pace, held_to_));
-  if (flow.share > 0) connection_->PaceIfLossy(flow.share);
+}
+
+void Channel::CommitLittle() {
+  POSEIDON_ASSERT_ON(executor_);
+  if (!std::exchange(commits_little_, true)) Commit();
+}
+
+void Channel::Commit() {
+  if (commits_little_ && flow_.lossy_chunk_bytes > 0) flow_.chunk_bytes = flow_.write_bytes = flow_.lossy_chunk_bytes;
+  if (commits_little_ && flow_.lossy_send_buffer_bytes > 0) flow_.send_buffer_bytes = flow_.lossy_send_buffer_bytes;
+  // With 0 the system keeps the buffer that it has (Flow).
+  if (flow_.send_buffer_bytes > 0) connection_->LimitUndelivered(flow_.send_buffer_bytes);
 }
 
 void Channel::Hold(double bytes_per_second) {
@@ -105,6 +115,10 @@ void Channel::WriteNext() {
     if (close_when_drained_) Close(drained_reason_);
     return;
   }
+  if (!loses_bytes_ && connection_->LosesBytes()) {
+    loses_bytes_ = true;
+    if (receiver_ != nullptr) receiver_->OnLoss(*this);
+  }
   headers_.clear();
   // buffers_ points into headers_, which must not grow into other memory during the loop.
   headers_.reserve(kMaxFramesPerWrite);
@@ -120,6 +134,7 @@ void Channel::WriteNext() {
     wire::FrameHeader header = entry.message.header;
     header.length = static_cast<std::uint32_t>(chunk.size());
     header.offset += entry.sent;
+    if (chunk.size() == rest.size()) header.flags |= entry.message.last_flags;
     headers_.emplace_back();
     wire::EncodeHeader(header, headers_.back());
     written_frames_.push_back(header);

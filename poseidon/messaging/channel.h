@@ -39,6 +39,7 @@ struct Outgoing {
   ConstBytes payload;
   ByteBuffer owned;
   Priority priority;
+  std::uint16_t last_flags = 0;  // of its last frame, beside the header's
   // Every frame that reads the payload has left (or never will: the Status says so). May be empty.
   Completion left;
 };
@@ -58,6 +59,8 @@ class ChannelReceiver {
   virtual std::optional<Outgoing> LastWords(Channel&, const Status& /*reason*/) {
     return std::nullopt;
   }
+  // The system has seen bytes of this connection get lost on their way; fires once.
+  virtual void OnLoss(Channel& /*channel*/) {}
   // The channel has ended, with the first reason; fires once, nothing follows.
   virtual void OnClosed(Channel& channel, const Status& reason) = 0;
 };
@@ -79,6 +82,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Takes effect from the next write on. An urgent message waits for at most one write and what the system
   // holds.
   void SetFlow(const Flow& flow);
+  // From now on the connection commits what the flow says of one that loses bytes.
+  void CommitLittle();
   // Holds the connection to so many bytes per second from now on, whatever the flow allows; 0: to what the flow says.
   void Hold(double bytes_per_second);
   // Queues a message; frames of one priority leave in the order of the calls. Where nothing is being written it leaves behind
@@ -130,6 +135,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void Refuse(const Status& reason);
   // The stream failed: its bytes were changed on their way, or it has ended.
   void FailRead(const Status& status);
+  void Commit();
   void Pace(double bytes_per_second);
   // Nothing more is read.
   bool deaf() const { return closed_ || refused_; }
@@ -137,6 +143,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   Executor& executor_;
   std::unique_ptr<transport::Connection> connection_;
   Flow flow_;
+  bool loses_bytes_ = false;
+  bool commits_little_ = false;
   double held_to_ = 0;
   double pace_ = 0;  // that the connection has
   ChannelReceiver* receiver_;

@@ -55,6 +55,7 @@ class Recorder final : public ChannelReceiver {
     sent.push_back(header);
   }
   std::optional<Outgoing> LastWords(Channel&, const Status&) override { return std::exchange(last_words, {}); }
+  void OnLoss(Channel&) override { ++losses; }
   void OnClosed(Channel&, const Status& reason) override {
     ++closed;
     closed_with = reason;
@@ -71,6 +72,7 @@ class Recorder final : public ChannelReceiver {
   Status refuse_place;
   Status refuse_frame;
   std::optional<Outgoing> last_words;
+  int losses = 0;
   ByteBuffer landing;
   std::vector<wire::FrameHeader> frames;
   std::vector<wire::FrameHeader> sent;
@@ -207,6 +209,19 @@ TEST_F(ChannelTest, AMessageWithoutPayloadIsOneFrame) {
   EXPECT_EQ(left.fired, 1);
 }
 
+TEST_F(ChannelTest, LastFlagsAreThoseOfTheLastFrame) {
+  Join({.chunk_bytes = 100, .write_bytes = 100}, 1 << 16);
+  const ByteBuffer payload = Pattern(250, 1);
+  Outgoing out = Message(1, payload, At(0, 0));
+  out.last_flags = wire::kFlagHeld;
+  Send(std::move(out));
+  link_->Run();
+  ASSERT_EQ(at_b_.frames.size(), 3u);
+  EXPECT_EQ(at_b_.frames[0].flags, 0u);
+  EXPECT_EQ(at_b_.frames[1].flags, 0u);
+  EXPECT_EQ(at_b_.frames[2].flags, wire::kFlagHeld);
+}
+
 TEST_F(ChannelTest, AMessageMayOwnItsPayload) {
   Join({.chunk_bytes = 10, .write_bytes = 10}, 1 << 16);
   Outgoing out = Message(3, {}, At(0, 0));
@@ -263,6 +278,8 @@ class CountedConnection final : public transport::Connection {
     std::vector<std::size_t> reads;  // the room behind what each one waits for
     int writes = 0;
     std::vector<double> paces;
+    std::vector<std::size_t> buffers;
+    bool loses_bytes = false;
   };
   CountedConnection(std::unique_ptr<transport::Connection> inner, Calls& calls) : inner_(std::move(inner)), calls_(calls) {}
   void Read(std::span<const MutableBytes> into, std::size_t min_bytes, transport::ReadCompletion done) override {
@@ -276,7 +293,11 @@ class CountedConnection final : public transport::Connection {
     inner_->Write(from, std::move(done));
   }
   void Close(Status reason) override { inner_->Close(std::move(reason)); }
-  void LimitUndelivered(std::size_t bytes) override { inner_->LimitUndelivered(bytes); }
+  void LimitUndelivered(std::size_t bytes) override {
+    calls_.buffers.push_back(bytes);
+    inner_->LimitUndelivered(bytes);
+  }
+  bool LosesBytes() override { return calls_.loses_bytes; }
   void Pace(double bytes_per_second) override { calls_.paces.push_back(bytes_per_second); }
   const std::string& peer_name() const override { return inner_->peer_name(); }
   transport::ConnectionCounters counters() const override { return inner_->counters(); }
@@ -346,6 +367,36 @@ TEST_F(CountedCalls, APaceIsSetWhereItChanges) {
   });
   link_->Run();
   EXPECT_THAT(of_a_.paces, ::testing::ElementsAre(3e6, 0.0));
+}
+
+// As the mesh answers OnLoss.
+TEST_F(CountedCalls, AConnectionThatLosesBytesCommitsLittle) {
+  JoinCounted();
+  const ByteBuffer payload = Pattern(250, 1);
+  const auto sends = [&] {
+    at_b_.frames.clear();
+    at_b_.wholes.clear();
+    link_->OnLeft([&] { a_->Send(Message(0, payload, At(0, 0))); });
+    link_->Run();
+    return at_b_.frames.size();
+  };
+  const auto flow = [&](std::size_t chunk) {
+    link_->OnLeft([&] {
+      a_->SetFlow({.chunk_bytes = chunk, .write_bytes = chunk, .send_buffer_bytes = chunk, .lossy_chunk_bytes = 50, .lossy_send_buffer_bytes = 60});
+    });
+  };
+  flow(100);
+  EXPECT_EQ(sends(), 3u);
+  EXPECT_EQ(at_a_.losses, 0);
+  of_a_.loses_bytes = true;
+  EXPECT_EQ(sends(), 3u);
+  EXPECT_EQ(at_a_.losses, 1);
+  link_->OnLeft([&] { a_->CommitLittle(); });
+  EXPECT_EQ(sends(), 5u);
+  flow(200);
+  EXPECT_EQ(sends(), 5u) << "it stays so";
+  EXPECT_EQ(at_a_.losses, 1) << "once";
+  EXPECT_THAT(of_a_.buffers, ::testing::ElementsAre(100, 60, 60));
 }
 
 TEST_F(CountedCalls, AHeldConnectionHasTheLesserPace) {

@@ -37,14 +37,32 @@ constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
                           .round_trips = 1,
                           .least_chunk = 16 * 1024,
                           .least_buffer = 32 * 1024};
+// Of a connection that loses bytes: what all senders commit to one receiver is to fit the queue before its port. Little in the buffer is not
+// enough, because the system takes a write that it has begun to take beyond the buffer.
+constexpr Measure kLossy{.chunks_seconds = 0.4e-3,
+                         .most_chunk_seconds = 0.15e-3,
+                         .least_chunk_seconds = 0.05e-3,
+                         .queue_seconds = 0.5e-3,
+                         .round_trips = 1,
+                         .least_chunk = 16 * 1024,
+                         .least_buffer = 16 * 1024};
 constexpr double kMostBuffer = 8 * 1024 * 1024;
 // So many connections have the whole floors; more share what these have together, at least a few segments each: a floor times the
 // peers would grow with the job, and no urgent layer overtakes it.
 constexpr double kConnectionsWithFloors = 8;
 constexpr double kLeastFloor = 8 * 1024;
 
-Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
-  if (link.bytes_per_second <= 0 || peers == 0) return {};
+// Contributions in the windows of all peers stay in the cache of a core until they are summed.
+constexpr double kWindows = 1536 * 1024;
+constexpr double kLeastWindow = 64 * 1024;
+constexpr double kMostWindow = 512 * 1024;
+
+struct Commitment {
+  std::size_t chunk_bytes;
+  std::size_t send_buffer_bytes;
+};
+
+Commitment CommitmentOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   const auto connections = static_cast<double>(peers);
   const auto floor_of = [&](std::size_t bytes) {
     return std::max(kLeastFloor, static_cast<double>(bytes) * std::min(1.0, kConnectionsWithFloors / connections));
@@ -62,13 +80,32 @@ Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   const double share =
       link.bytes_per_second * (round_trip + measure.queue_seconds) / connections;
   const double alone = measure.round_trips * link.bytes_per_second * round_trip;
+  return {.chunk_bytes = std::size_t{1} << std::lround(std::log2(chunk)),
+          .send_buffer_bytes = static_cast<std::size_t>(std::clamp(
+              std::max(share, alone), floor_of(measure.least_buffer), kMostBuffer))};
+}
+
+// What keeps the link busy where it is what everybody waits for: an answer comes when what is committed at both ends has left. Where it is
+// the thread of the network, little is committed at any time.
+std::size_t WindowFor(const LinkSpeed& link, std::size_t peers) {
+  const double in_cache = std::clamp(kWindows / static_cast<double>(peers), kLeastWindow, kMostWindow);
+  if (link.bytes_per_second * link.cpu_seconds_per_byte > 1) return static_cast<std::size_t>(in_cache);
+  const Commitment bulk = CommitmentOf(kBulk, link, peers);
+  return std::max(static_cast<std::size_t>(in_cache), 2 * (bulk.chunk_bytes + bulk.send_buffer_bytes));
+}
+
+Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
+  if (link.bytes_per_second <= 0 || peers == 0) return {};
+  const Commitment usual = CommitmentOf(measure, link, peers);
+  const Commitment lossy = CommitmentOf(kLossy, link, peers);
   Flow flow;
-  flow.share = link.bytes_per_second / connections;
-  flow.chunk_bytes = std::size_t{1} << std::lround(std::log2(chunk));
+  flow.chunk_bytes = usual.chunk_bytes;
   // The queue is looked at between two writes, so a write of several chunks would be the longer wait.
   flow.write_bytes = flow.chunk_bytes;
-  flow.send_buffer_bytes = static_cast<std::size_t>(std::clamp(
-      std::max(share, alone), floor_of(measure.least_buffer), kMostBuffer));
+  flow.send_buffer_bytes = usual.send_buffer_bytes;
+  flow.window_bytes = WindowFor(link, peers);
+  flow.lossy_chunk_bytes = std::min(lossy.chunk_bytes, usual.chunk_bytes);
+  flow.lossy_send_buffer_bytes = std::min(lossy.send_buffer_bytes, usual.send_buffer_bytes);
   return flow;
 }
 

@@ -58,6 +58,33 @@ TEST(FlowFor, ManyPeersShareTheFloors) {
   EXPECT_EQ(FlowFor({1e3, 0}, 1023).send_buffer_bytes, 8u * 1024) << "at least a few segments each";
 }
 
+TEST(FlowFor, WhereBytesGetLostLittleIsCommitted) {
+  const Flow slow = FlowFor({50e6, 100e-6}, 7);
+  EXPECT_EQ(slow.lossy_chunk_bytes, 16u * 1024);
+  EXPECT_EQ(slow.lossy_send_buffer_bytes, 16u * 1024);
+  EXPECT_EQ(UrgentFlowFor({50e6, 100e-6}, 7).lossy_send_buffer_bytes, 16u * 1024);
+  // A lone peer still gets the whole of a long link.
+  EXPECT_NEAR(static_cast<double>(FlowFor({kGigabit, 5e-3}, 7).lossy_send_buffer_bytes), kGigabit * 10e-3, 1);
+}
+
+TEST(FlowFor, AWindowStaysInTheCacheWhereTheThreadIsSlowerThanTheLink) {
+  const double slow = 1e-9;  // a tenth of 10 Gbit/s more than the thread carries
+  EXPECT_EQ(FlowFor({10 * kGigabit, 20e-6, slow}, 1).window_bytes, 512u * 1024);
+  EXPECT_EQ(FlowFor({10 * kGigabit, 20e-6, slow}, 3).window_bytes, 512u * 1024);
+  EXPECT_EQ(FlowFor({10 * kGigabit, 20e-6, slow}, 6).window_bytes, 256u * 1024);
+  EXPECT_EQ(FlowFor({10 * kGigabit, 20e-6, slow}, 1023).window_bytes, 64u * 1024);
+  EXPECT_EQ(UrgentFlowFor({10 * kGigabit, 20e-6, slow}, 3).window_bytes, 512u * 1024);
+}
+
+TEST(FlowFor, AWindowFillsTheLinkThatIsSlower) {
+  for (const double cpu : {0.0, 0.5e-9}) {
+    const Flow flow = FlowFor({10 * kGigabit, 20e-6, cpu}, 3);
+    EXPECT_EQ(flow.window_bytes, 2 * (flow.chunk_bytes + flow.send_buffer_bytes));
+    EXPECT_EQ(UrgentFlowFor({10 * kGigabit, 20e-6, cpu}, 3).window_bytes, flow.window_bytes);
+  }
+  EXPECT_EQ(FlowFor({kGigabit / 10, 20e-6}, 3).window_bytes, 512u * 1024) << "more than the link needs";
+}
+
 TEST(UrgentFlowFor, CommitsHalfAmongManyButARoundTripOnEach) {
   for (const std::size_t peers : {1u, 3u, 7u, 31u}) {
     for (const double rate : {kGigabit, 10 * kGigabit, 40 * kGigabit}) {

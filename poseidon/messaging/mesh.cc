@@ -50,6 +50,7 @@ bool Mesh::Identify(const std::shared_ptr<Channel>& channel, MemberId peer) {
   channels_.emplace(peer, channel);
   peers_.emplace(channel.get(), peer);
   channel->Hold(PaceOf(peer));
+  if (loses_bytes_) channel->CommitLittle();
   return true;
 }
 
@@ -58,6 +59,12 @@ void Mesh::SetFlow(const Flow& flow) {
   options_.flow = flow;
   for (auto& [peer, channel] : channels_) channel->SetFlow(flow);
   for (auto& stranger : strangers_) stranger.channel->SetFlow(flow);
+}
+
+// A queue that one connection overflows is before a port that others share, ours or a peer's.
+void Mesh::OnLoss(Channel&) {
+  loses_bytes_ = true;
+  for (const auto& [peer, channel] : channels_) channel->CommitLittle();
 }
 
 void Mesh::Hold(const Paces& paces, std::set<MemberId> layer_peers) {
@@ -287,6 +294,7 @@ void Mesh::Trace(TraceLane lane, const wire::FrameHeader& header, TimePoint begi
     case wire::FrameType::kHeartbeat:
     case wire::FrameType::kProbe:
     case wire::FrameType::kLocal:
+    case wire::FrameType::kGrant:
       return;
   }
   options_.trace->Record({lane, static_cast<std::int32_t>(header.layer.value()),

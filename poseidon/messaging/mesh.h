@@ -89,6 +89,7 @@ class Mesh final : public ChannelReceiver {
   bool drained() const;
 
   std::vector<MemberId> peers() const;
+  const Flow& flow() const { return options_.flow; }
   bool HasPeer(MemberId peer) const { return channels_.contains(peer); }
   const Traffic& traffic() const { return traffic_; }
   // Summed over all connections, closed ones included.
@@ -102,6 +103,7 @@ class Mesh final : public ChannelReceiver {
   Status OnFrame(Channel& from, const wire::FrameHeader& header, ConstBytes payload) override;
   void OnSent(Channel& to, const wire::FrameHeader& header, TimePoint begin) override;
   std::optional<Outgoing> LastWords(Channel& to, const Status& reason) override;
+  void OnLoss(Channel& channel) override;
   void OnClosed(Channel& channel, const Status& reason) override;
 
  private:
@@ -127,7 +129,7 @@ class Mesh final : public ChannelReceiver {
   MeshOptions options_;
   MeshObserver& observer_;
   Generation generation_;
-  std::array<FrameSink*, 8> sinks_{};
+  std::array<FrameSink*, 9> sinks_{};
   std::map<MemberId, std::shared_ptr<Channel>> channels_;
   std::map<const Channel*, MemberId> peers_;
   std::vector<Stranger> strangers_;  // as they came: addresses would order them anew in every run
@@ -135,6 +137,7 @@ class Mesh final : public ChannelReceiver {
   Traffic traffic_;
   transport::ConnectionCounters closed_counters_;
   Paces paces_;
+  bool loses_bytes_ = false;  // on one connection
   std::set<MemberId> layer_peers_;
 };
 

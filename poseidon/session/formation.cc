@@ -343,7 +343,7 @@ void Formation::OnAllConnected() {
         link_ = link;
         link_.bytes_per_second = LesserRate(link.bytes_per_second, member_.LayersWithinBandwidth());
         if (member_.options.strategy.flow_is_fixed) return;
-        member_.mesh.SetFlow(messaging::FlowFor(SpeedOf(link_), member_.layer_peers()));
+        member_.mesh.SetFlow(messaging::FlowFor(SpeedOf(link_, member_.options.cpu_seconds_per_wire_byte), member_.layer_peers()));
       }),
       alive_.Guard([this] {
         static_cast<void>(HoldToBandwidth());

@@ -19,8 +19,8 @@ struct LinkMeasurement {
   double latency_seconds = 0;   // one way
 };
 
-inline messaging::LinkSpeed SpeedOf(const LinkMeasurement& link) {
-  return {link.bytes_per_second, link.latency_seconds};
+inline messaging::LinkSpeed SpeedOf(const LinkMeasurement& link, double cpu_seconds_per_byte = 0) {
+  return {link.bytes_per_second, link.latency_seconds, cpu_seconds_per_byte};
 }
 
 // Fewer bytes are one frame on a link of unknown speed, and the arrival of one frame shows no rate.

@@ -175,7 +175,8 @@ bool Models::flow_follows_plans() const {
 // The connections are shared by all models.
 void Models::SetFlow() {
   const bool ends = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
-  const messaging::LinkSpeed link = SpeedOf(formation_.link());
+  // Every lane has a thread.
+  const messaging::LinkSpeed link = SpeedOf(formation_.link(), member_.options.cpu_seconds_per_wire_byte / lanes_.count());
   messaging::Flow flow = ends ? messaging::UrgentFlowFor(link, connections()) : messaging::FlowFor(link, connections());
   // What suffices for one model is not known to suffice for two, whose steps meet anyhow.
   const double rate = models_.size() == 1 ? models_.begin()->second.rate : 0;

@@ -76,10 +76,9 @@ class Connection {
   // system does this with the bytes that it holds. Without effect where there is no such system.
   virtual void Pace(double /*bytes_per_second*/) {}
 
-  // What this connection is to send per second, at most, from the moment on at which its bytes are seen to be lost on the way, until it is
-  // closed: its share of the link, so that its bursts do not overflow a shallow queue. The lower of this and Pace holds. Called again and
-  // again, now and then: each call looks. Without effect where nothing is lost.
-  virtual void PaceIfLossy(double /*bytes_per_second*/) {}
+  // Whether so many of this connection's bytes have been lost on the way, in some stretch of them, that its bursts seem to overflow a
+  // queue. Once true, it stays true. Cheap: it asks the system now and then.
+  virtual bool LosesBytes() { return false; }
 
   // The peer in log lines: "10.0.0.2:4711".
   virtual const std::string& peer_name() const = 0;

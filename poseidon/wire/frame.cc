@@ -31,7 +31,7 @@ constexpr std::size_t kChecked = kHeaderBytes - sizeof(std::uint32_t);
 
 bool IsFrameType(std::uint8_t type) {
   return type >= static_cast<std::uint8_t>(FrameType::kControl) &&
-         type <= static_cast<std::uint8_t>(FrameType::kLocal);
+         type <= static_cast<std::uint8_t>(FrameType::kGrant);
 }
 
 // The checksum finds bytes that changed on the way by accident. It says nothing about what a faulty peer or a relay

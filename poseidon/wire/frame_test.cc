@@ -65,7 +65,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
   const std::string hex = ToHex(Encoded(Example()));
   EXPECT_EQ(hex.substr(0, 2 * kChecked),
             "5053"  // "PS"
-            "07"
+            "08"
             "05"        // version, type
             "03020100"  // length
             "07060504"  // generation
@@ -87,7 +87,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
 }
 
 TEST(FrameHeader, EveryTypeAndDtypeTravels) {
-  for (std::uint8_t type = 1; type <= 7; ++type) {
+  for (std::uint8_t type = 1; type <= 8; ++type) {
     FrameHeader h;
     h.type = static_cast<FrameType>(type);
     h.dtype = static_cast<DType>(1 + type % 5);
@@ -102,7 +102,7 @@ TEST(FrameHeader, OnlyFactorsAreCompressed) {
   EXPECT_EQ(h.whole_bytes(), 4u * 0x0809'0a0bu);
   h.words = 0;
   EXPECT_EQ(h.whole_bytes(), h.total);
-  for (std::uint8_t type = 1; type <= 7; ++type) {
+  for (std::uint8_t type = 1; type <= 8; ++type) {
     FrameHeader other;
     other.type = static_cast<FrameType>(type);
     other.words = 1;
@@ -130,9 +130,9 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
   const std::string zero(1, '\0');
   for (const Forgery& forgery : {
            Forgery{0, "XX", "magic"},
-           Forgery{2, "\x01", "version 1, expected 7"},
+           Forgery{2, "\x01", "version 1, expected 8"},
            Forgery{3, zero, "unknown type 0"},
-           Forgery{3, "\x08", "unknown type 8"},
+           Forgery{3, "\x09", "unknown type 9"},
            Forgery{3, "\xff", "unknown type 255"},
            Forgery{56, "\x01", "reserved bytes"},
            Forgery{59, "\x80", "reserved bytes"},
@@ -140,7 +140,7 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
            Forgery{52, "\x06", "unknown dtype 6"},
            Forgery{53, zero, "unknown scheme 0"},
            Forgery{53, "\x04", "unknown scheme 4"},
-           Forgery{54, "\x04", "unknown flags"},
+           Forgery{54, "\x08", "unknown flags"},
            Forgery{55, "\x80", "unknown flags"},
        }) {
     const Status status = DecodeHeader(Forged(Example(), forgery.at, forgery.bytes)).status();

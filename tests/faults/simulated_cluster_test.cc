@@ -139,6 +139,8 @@ void DrawFlow(Random& random, bool single_bytes, std::uint64_t send_buffer_bytes
   job.node.strategy.flow.write_bytes =
       std::max<std::size_t>(job.node.strategy.flow.chunk_bytes, Skewed(random, send_buffer_bytes));
   if (!single_bytes && job.node.strategy.flow.chunk_bytes < 100) job.node.strategy.flow.chunk_bytes += 100;
+  // A window that is smaller than most slices, and stays where the flow does.
+  if (random.Chance(0.5)) job.node.strategy.flow.window_bytes = Skewed(random, 65'536);
 }
 
 void DrawFault(Random& random, Cluster& c) {
@@ -182,7 +184,7 @@ std::string WordsOf(const Cluster& c, std::uint64_t seed) {
   std::ostringstream words;
   words << "seed " << seed << ": P " << job.workers << ", S " << job.servers << ", " << job.layers.size() << " layers, "
         << job.steps << " steps, final plan at " << job.node.final_plan_step << ", chunks of "
-        << job.node.strategy.flow.chunk_bytes << ", writes of " << job.node.strategy.flow.write_bytes << ", rate "
+        << job.node.strategy.flow.chunk_bytes << ", writes of " << job.node.strategy.flow.write_bytes << ", windows of " << job.node.strategy.flow.window_bytes << ", rate "
         << world.rate << " B/s, latency " << ToSeconds(world.network.latency) * 1e6 << " us, jitter "
         << ToSeconds(world.network.max_jitter) * 1e6 << " us, oversleep "
         << ToSeconds(world.simulation.max_jitter) * 1e6 << " us, sockets of " << world.network.send_buffer_bytes

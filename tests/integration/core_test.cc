@@ -197,7 +197,7 @@ TEST_P(CoreTest, CompressedFactorsComeOutTheSame) {
       options.gradients = {.seed = servers, .absent = servers == 2 ? 0.2 : 0, .max_rows = 40, .zeros = 0.6, .weighted = servers == 2};
       options.node.planning = Forced({{"fc1", scheme}, {"fc2", scheme}});
       options.node.strategy.zero_compression = plan::ZeroCompression::kAlways;
-      options.node.strategy.flow = {.chunk_bytes = 101, .write_bytes = 9000};
+      options.node.strategy.flow = {.chunk_bytes = 101, .write_bytes = 9000, .window_bytes = 1000};
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
       ASSERT_TRUE(job.Run());

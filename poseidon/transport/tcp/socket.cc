@@ -214,13 +214,6 @@ GatheredCall Send(int fd, std::span<const ConstBytes> from, std::size_t limit) {
   return Called(vectors, [&] { return ::sendmsg(fd, &vectors.message, MSG_NOSIGNAL); });
 }
 
-SegmentCounts CountsOf(int fd) {
-  tcp_info state{};
-  socklen_t size = sizeof state;
-  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &size) != 0) return {};
-  return {.bytes = state.tcpi_snd_mss, .sent_again = state.tcpi_total_retrans};
-}
-
 // TCP itself paces a socket that has such a rate (Linux 4.13), whatever queues its interface has.
 void SetPace(int fd, double bytes_per_second) {
   // All bits are no limit (tcp(7), SO_MAX_PACING_RATE).

@@ -77,12 +77,6 @@ inline bool LeavesNothing(std::size_t bytes, std::size_t offered) {
 GatheredCall Receive(int fd, std::span<const MutableBytes> into, std::size_t limit, MutableBytes behind = {});
 GatheredCall Send(int fd, std::span<const ConstBytes> from, std::size_t limit);
 
-// What the system knows of a connection's segments: the bytes of a full one, and how many were sent again so far. Zeros where it says nothing.
-struct SegmentCounts {
-  std::uint32_t bytes = 0;
-  std::uint32_t sent_again = 0;
-};
-SegmentCounts CountsOf(int fd);
 // From now on the system spreads what it sends over time, at most at this rate; 0: at none.
 void SetPace(int fd, double bytes_per_second);
 

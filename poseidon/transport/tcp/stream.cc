@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "poseidon/base/check.h"
-#include "poseidon/base/lesser.h"
 #include "poseidon/transport/tcp/loss_watch.h"
+#include "poseidon/transport/tcp/segment_counts.h"
 #include "poseidon/transport/tcp/socket.h"
 
 namespace poseidon::transport::tcp {
@@ -32,7 +32,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Close(const Status& reason);
   void LimitUndelivered(std::size_t bytes);
   void Pace(double bytes_per_second);
-  void PaceIfLossy(double bytes_per_second);
+  bool LosesBytes();
 
   const std::string& peer() const { return link_.peer; }
   ConnectionCounters counters() const;
@@ -55,7 +55,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
     pump = Pump::kScheduled;
     executor_.Post([self = shared_from_this(), run] { (self.get()->*run)(); });
   }
-  void ApplyPace();
   void PumpRead();
   void PumpWrite();
   void PumpDiscard();
@@ -80,8 +79,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   TimerId linger_ = 0;
   ConnectionCounters counters_;
   LossWatch losses_;
-  double pace_ = 0;        // bytes a second; 0: none
-  double lossy_pace_ = 0;  // the same, of a connection that loses segments
+  bool loses_bytes_ = false;
 };
 
 void Stream::Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done) {
@@ -219,21 +217,14 @@ void Stream::LimitUndelivered(std::size_t bytes) {
 }
 
 void Stream::Pace(double bytes_per_second) {
-  pace_ = bytes_per_second;
-  ApplyPace();
-}
-
-void Stream::PaceIfLossy(double bytes_per_second) {
-  if (lossy_pace_ > 0 || closed_ || !link_.socket || !losses_.Due(counters_.bytes_written)) return;
-  const SegmentCounts segments = CountsOf(link_.socket->fd());
-  if (!losses_.Look(counters_.bytes_written, segments.bytes, segments.sent_again)) return;
-  lossy_pace_ = bytes_per_second;
-  ApplyPace();
-}
-
-void Stream::ApplyPace() {
   if (closed_ || !link_.socket) return;
-  SetPace(link_.socket->fd(), LesserRate(pace_, lossy_pace_));
+  SetPace(link_.socket->fd(), bytes_per_second);
+}
+
+bool Stream::LosesBytes() {
+  if (loses_bytes_ || closed_ || !link_.socket || !losses_.Due(counters_.bytes_written)) return loses_bytes_;
+  const SegmentCounts segments = CountsOf(link_.socket->fd());
+  return loses_bytes_ = losses_.Look(counters_.bytes_written, segments.bytes, segments.lost);
 }
 
 ConnectionCounters Stream::counters() const {
@@ -271,9 +262,9 @@ class TcpConnection final : public Connection {
     POSEIDON_ASSERT_ON(executor_);
     stream_->Pace(bytes_per_second);
   }
-  void PaceIfLossy(double bytes_per_second) override {
+  bool LosesBytes() override {
     POSEIDON_ASSERT_ON(executor_);
-    stream_->PaceIfLossy(bytes_per_second);
+    return stream_->LosesBytes();
   }
   const std::string& peer_name() const override { return stream_->peer(); }
   ConnectionCounters counters() const override { return stream_->counters(); }
