@@ -59,7 +59,7 @@ ROOMS = {
             ["collectives", "ddp"],
             ["process_group"],
             ["__init__"]],
-    "tools": [["console", "draw"], ["launch", "logs", "profile"], ["run", "train"], ["."]],
+    "tools": [["console", "draw"], ["launch", "logs", "profile"], ["watch"], ["run", "train"], ["."]],
 }
 RUNG_OF_ROOM = {ladder: {room: rung for rung, rooms in enumerate(rungs) for room in rooms}
                 for ladder, rungs in ROOMS.items()}

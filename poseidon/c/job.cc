@@ -15,6 +15,7 @@
 #include "poseidon/c/options.h"
 #include "poseidon/c/poseidon.h"
 #include "poseidon/c/structs.h"
+#include "poseidon/place/figures.h"
 #include "poseidon/session/tcp_session.h"
 #include "poseidon/session/verdict_file.h"
 
@@ -65,6 +66,8 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
   if (options.verdict_file != nullptr) {
     opened.failed = [file = std::string(options.verdict_file)](const Status& failure) { WriteVerdict(file, failure); };
   }
+
+  if (options.figures_file != nullptr) opened.figures = place::FiguresInto(options.figures_file);
 
   opened.node.cpu_seconds_per_wire_byte = CpuSecondsPerWireByte(mode);
   UniqueFunction<void(const transport::Address&)> listening;

@@ -290,6 +290,10 @@ typedef struct poseidon_options {
   // What this member may use of its link in each direction, headers included, as in "400Mbit" or "2.5Gbps". A job keeps to the
   // least that a member says (docs/bandwidth.md). NULL: all of it
   const char* bandwidth;
+
+  // A file or a pipe that is there and that gets a line about once a second: what this member does, for its launcher.
+  // `poseidon run --watch` and `--metrics-port` name one in POSEIDON_FIGURES_FILE. Lent until poseidon_open returns. NULL: none
+  const char* figures_file;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

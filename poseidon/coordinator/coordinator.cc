@@ -300,36 +300,12 @@ Status Coordinator::OnProgress(MemberId from, const wire::Progress& progress) {
 }
 
 Wait Coordinator::WaitOf(const wire::Wait& wait) const {
-  Wait known{.step = wait.step.value()};
-  for (const MemberId member : wait.on) {
-    // The numbers come from the network.
-    if (member.value() < state_.members.size()) known.on.push_back(member);
-  }
-  if (wait.what == wire::Wait::For::kCollective || wait.model == wire::kCollectiveModel) {
-    if (const std::optional<wire::StepSum> sum = wire::StepSumOf(wait.layer)) {
-      known.step = sum->step.value();
-      known.what = "its message at the beginning of step " + std::to_string(known.step) + OfModel(sum->model);
-    } else {
-      known.what = "its part in collective call " + std::to_string(wait.layer.value() + 1) + " (all_reduce, broadcast, barrier and the like)";
-    }
-    known.of = known.what;
-    return known;
-  }
   const auto model = models_.find(wait.model);
   const bool named = model != models_.end() && wait.layer.value() < model->second.layers.size();
-  const std::string layer = named ? "layer '" + model->second.layers[wait.layer.value()].name + "'"
-                                  : "layer " + std::to_string(wait.layer.value());
-  const std::string what = wait.what == wire::Wait::For::kFactors ? "the factors of "
-                           : wait.what == wire::Wait::For::kMean  ? "the mean gradient of "
-                                                                  : "the gradient of ";
-  known.of = layer + " in step " + std::to_string(known.step);
-  known.of += OfModel(wait.model);
-  known.what = what + known.of;
+  Wait known = InWords(wait, named ? model->second.layers[wait.layer.value()].name : "", models_.size() > 1);
+  // The numbers come from the network.
+  std::erase_if(known.on, [this](MemberId member) { return member.value() >= state_.members.size(); });
   return known;
-}
-
-std::string Coordinator::OfModel(ModelId model) const {
-  return models_.size() > 1 ? " of model " + std::to_string(model.value()) : "";
 }
 
 std::vector<Wait> Coordinator::OwnWaits() const {

@@ -100,7 +100,6 @@ class Coordinator {
   Status OnProgress(MemberId from, const wire::Progress& progress);
   Wait WaitOf(const wire::Wait& wait) const;
   // " of model 1", where the job has several.
-  std::string OfModel(ModelId model) const;
   // The reports that members owe the coordinator while others wait for them.
   std::vector<Wait> OwnWaits() const;
   const Member* WorkerOf(MemberId member) const;

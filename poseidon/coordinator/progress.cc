@@ -2,6 +2,8 @@
 #include "poseidon/coordinator/progress.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "poseidon/coordinator/waits.h"
@@ -108,6 +110,30 @@ class Judge {
 };
 
 }  // namespace
+
+Wait InWords(const wire::Wait& wait, const std::string& layer, bool several_models) {
+  const auto of_model = [several_models](ModelId model) {
+    return several_models ? " of model " + std::to_string(model.value()) : "";
+  };
+  Wait known{.what = "", .step = wait.step.value(), .on = wait.on};
+  if (wait.what == wire::Wait::For::kCollective || wait.model == wire::kCollectiveModel) {
+    if (const std::optional<wire::StepSum> sum = wire::StepSumOf(wait.layer)) {
+      known.step = sum->step.value();
+      known.what = "its message at the beginning of step " + std::to_string(known.step) + of_model(sum->model);
+    } else {
+      known.what = "its part in collective call " + std::to_string(wait.layer.value() + 1) + " (all_reduce, broadcast, barrier and the like)";
+    }
+    known.of = known.what;
+    return known;
+  }
+  const std::string what = wait.what == wire::Wait::For::kFactors ? "the factors of "
+                           : wait.what == wire::Wait::For::kMean  ? "the mean gradient of "
+                                                                  : "the gradient of ";
+  known.of = (layer.empty() ? "layer " + std::to_string(wait.layer.value()) : "layer '" + layer + "'") + " in step " +
+             std::to_string(known.step) + of_model(wait.model);
+  known.what = what + known.of;
+  return known;
+}
 
 ProgressState BeginProgress(const ProgressRule& rule, std::vector<Member> members) {
   ProgressState state;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "poseidon/coordinator/membership.h"
+#include "poseidon/wire/messages.h"
 
 // Who waits for whom, and when waiting has no end: a pure function beside membership.h, which knows who lives.
 // A member that is alive sends heartbeats, also where its disk hangs, where it makes fewer steps than the others,
@@ -84,6 +85,9 @@ struct ProgressJudgement {
   };
   std::optional<End> end;  // at most once
 };
+
+// Returns what a member says that it waits for, in words. `layer` is its layer's name, empty where that is not known.
+Wait InWords(const wire::Wait& wait, const std::string& layer, bool several_models);
 
 ProgressState BeginProgress(const ProgressRule& rule, std::vector<Member> members);
 ProgressState Reported(ProgressState state, MemberId member, ProgressReport report);

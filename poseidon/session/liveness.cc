@@ -34,6 +34,10 @@ void Liveness::Begin() {
   Beat();
 }
 
+bool ShowsMore(const wire::Wait& one, const wire::Wait& other) {
+  return std::pair(one.what == wire::Wait::For::kMean, one.step) < std::pair(other.what == wire::Wait::For::kMean, other.step);
+}
+
 // ---- who lives
 
 // Heartbeats leave from the I/O executor, so they survive long compute; what came in since the last
@@ -88,10 +92,7 @@ void Liveness::ReportProgress() {
   add_waits_(&progress.waits);
   Weigh(coordinator::Waiting{!progress.waits.empty()});
   if (member_.phase == Phase::kEnded) return;
-  // Sums that are owed to this member show who is late only where its contributions are all there.
-  std::stable_sort(progress.waits.begin(), progress.waits.end(), [](const wire::Wait& a, const wire::Wait& b) {
-    return std::pair(a.what == wire::Wait::For::kMean, a.step) < std::pair(b.what == wire::Wait::For::kMean, b.step);
-  });
+  std::stable_sort(progress.waits.begin(), progress.waits.end(), ShowsMore);
   if (progress.waits.size() > wire::kMaxWaits) progress.waits.resize(wire::kMaxWaits);
   member_.SendTo(kCoordinatorMember, progress);
 }

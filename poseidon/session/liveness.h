@@ -16,6 +16,10 @@
 
 namespace poseidon::session {
 
+// Whether `one` says more about who is late than `other`. Sums that are owed to this member show that only where its
+// contributions are all there.
+bool ShowsMore(const wire::Wait& one, const wire::Wait& other);
+
 // Who lives, as this member sees it: it sends heartbeats, notes whom it hears, and says where nothing moves.
 // In rank 0's process the coordinator judges; elsewhere the evidence (coordinator/evidence.h) ends a job whose
 // coordinator is lost.

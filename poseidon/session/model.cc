@@ -367,6 +367,7 @@ void Model::BeginPace(Step step, const Wish& wish) {
     // Before the first step there is none to end. The clock leaves out the first that ends, which pays for memory.
     if (pace_.has_begun()) clock_->EndIteration();
     waited = std::exchange(step_waited_, 0.0);
+    ++so_far_.begun;
   }
   const std::shared_ptr<Pace::Numbers> numbers = pace_.Begin(step, wish, now, waited);
   pace_.SumBegan(node_.Begin([id = id_, step, numbers](Node& node, Completion done) {
@@ -384,6 +385,7 @@ void Model::MeterEnded() {
   MutexLock lock(mutex_);
   for (const Pace::Ended& step : ended) {
     if (step.pace.begin >= metered_from_) overlap_.AddStep(step.pace, step.slowest);
+    so_far_.overlap.AddStep(step.pace, step.slowest);
   }
 }
 
@@ -418,6 +420,11 @@ ModelStatistics Model::Collect() const {
   statistics.waited_seconds = ToSeconds(waited_);
   statistics.overlap = overlap_;
   return statistics;
+}
+
+StepsSoFar Model::CountSteps() const {
+  MutexLock lock(mutex_);
+  return so_far_;
 }
 
 void Model::ResetTimings() {

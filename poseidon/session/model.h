@@ -51,6 +51,12 @@ struct ModelStatistics {
   double hidden_share() const { return overlap.hidden_share(); }
 };
 
+// The steps of a model from its first on, whatever ResetTimings does.
+struct StepsSoFar {
+  std::uint64_t begun = 0;
+  OverlapMeter overlap;  // of those whose numbers are in
+};
+
 // A worker's contribution to one step of one layer, as a front end hands it over.
 struct Push : sync::Contribution {
   // Where given: fires once, on a thread of the session's, when Wait would no longer block. It must
@@ -66,7 +72,7 @@ enum class Pass : std::uint8_t { kForward, kBackward };
 // It keeps what every front end needs: which step each layer may push, the plan that holds, the layers' clocks
 // and the report from which the final plan is made, and what waiting was for.
 //
-// Thread: Push, Arrived, Wait, WaitAny, Landed, SchemeOf, Timed, Waited and Collect may be called from any thread, a layer's
+// Thread: Push, Arrived, Wait, WaitAny, Landed, SchemeOf, Timed, Waited, Collect and CountSteps may be called from any thread, a layer's
 // calls one at a time; the others block and belong to the session's one thread.
 // Failure: a call out of turn is refused and changes nothing; the job's failure is final and answers every call.
 class Model {
@@ -150,6 +156,7 @@ class Model {
   void MeasureWith(std::function<std::vector<wire::Measured::Layer>()> measure) { measure_ = std::move(measure); }
 
   ModelStatistics Collect() const;
+  StepsSoFar CountSteps() const;
   // Begins the statistics of layer times and of waiting anew.
   void ResetTimings();
 
@@ -197,6 +204,7 @@ class Model {
   std::optional<plan::LayerClock> clock_ POSEIDON_GUARDED_BY(mutex_);
   bool timed_ POSEIDON_GUARDED_BY(mutex_) = false;
   OverlapMeter overlap_ POSEIDON_GUARDED_BY(mutex_);
+  StepsSoFar so_far_ POSEIDON_GUARDED_BY(mutex_);
   double step_waited_ POSEIDON_GUARDED_BY(mutex_) = 0;  // of waited_, seconds in the step under way
   // Steps that began before it are not in overlap_.
   TimePoint metered_from_ POSEIDON_GUARDED_BY(mutex_);

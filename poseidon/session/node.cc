@@ -274,6 +274,15 @@ void Node::AddWaits(std::vector<wire::Wait>* waits) const {
   if (host_level_) host_level_->AddWaits(waits);
 }
 
+std::optional<wire::Wait> Node::FirstWait() const {
+  POSEIDON_ASSERT_ON(member_.env.io);
+  std::vector<wire::Wait> waits;
+  AddWaits(&waits);
+  std::erase_if(waits, [](const wire::Wait& wait) { return wait.on.empty(); });
+  const auto first = std::min_element(waits.begin(), waits.end(), ShowsMore);
+  return first == waits.end() ? std::nullopt : std::optional(*first);
+}
+
 // ---- the end
 
 void Node::Leave(Completion done) {

@@ -107,6 +107,8 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   const LinkMeasurement& link() const { return formation_.link(); }
   // Of its link that every member may use, bytes per second each way; 0: all.
   double bandwidth() const { return member_.bandwidth; }
+  // What this member lacks of others, that of the earliest step, and a contribution before a mean; none where it lacks nothing.
+  std::optional<wire::Wait> FirstWait() const;
 
  private:
   // messaging::MeshObserver:

@@ -21,6 +21,16 @@ void OverlapMeter::Add(const OverlapMeter& other) {
   busy_ += other.busy_;
 }
 
+OverlapMeter OverlapMeter::Since(const OverlapMeter& before) const {
+  OverlapMeter later = *this;
+  later.steps_ -= before.steps_;
+  later.seconds_ -= before.seconds_;
+  later.waited_ -= before.waited_;
+  later.slowest_ -= before.slowest_;
+  later.busy_ -= before.busy_;
+  return later;
+}
+
 // Bounded after the sum, not step by step: workers begin a step at slightly different moments, which
 // evens out over the steps.
 double OverlapMeter::exposed() const { return std::clamp(seconds_ - slowest_, 0.0, waited_); }

@@ -26,6 +26,8 @@ class OverlapMeter {
   void AddStep(const StepPace& pace, double slowest);
   // Takes in another model's steps.
   void Add(const OverlapMeter& other);
+  // The steps that came after `before`, an earlier state of this meter.
+  OverlapMeter Since(const OverlapMeter& before) const;
 
   // Waited for bytes, that is, beyond the slowest worker: 0 to waited().
   double exposed() const;

@@ -8,6 +8,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "poseidon/base/lesser.h"
+#include "poseidon/coordinator/progress.h"
+
 namespace poseidon::session {
 
 Session::Session(std::unique_ptr<Runtime> runtime, const SessionOptions& options)
@@ -18,11 +21,15 @@ Result<std::unique_ptr<Session>> Session::Open(
     UniqueFunction<void(const transport::Address&)> listening) {
   std::unique_ptr<Session> session(new Session(std::move(runtime), options));
   POSEIDON_RETURN_IF_ERROR(session->node_.Open(std::move(listening)));
+  if (options.figures) {
+    session->figures_ = std::make_unique<FiguresTeller>([of = session.get()] { return of->Look(); }, options.figures);
+  }
   return session;
 }
 
 Session::~Session() {
   if (!forked()) return;
+  static_cast<void>(figures_.release());  // its thread is in the parent
   for (std::unique_ptr<Model>& model : models_) static_cast<void>(model.release());
 }
 
@@ -139,6 +146,49 @@ Statistics Session::Collect() {
     statistics.overlap.Add(of_model.overlap);
   }
   return statistics;
+}
+
+Sighting Session::Look() {
+  Sighting seen;
+  place::Figures& figures = seen.figures;
+  const transport::ConnectionCounters wire = node_.Totals().wire;
+  figures.sent = wire.wire_bytes_out;
+  figures.received = wire.wire_bytes_in;
+  std::optional<wire::Wait> wait;
+  node_.Run([&](const Node& node) {
+    figures.link = node.bandwidth() > 0 ? LesserRate(node.bandwidth(), node.link().bytes_per_second) : node.link().bytes_per_second;
+    wait = node.FirstWait();
+  });
+  figures.blocked = node_.front_end().blocked();
+  figures.busy_with = node_.front_end().busy_with();
+  MutexLock lock(mutex_);
+  for (const std::unique_ptr<Model>& model : models_) {
+    const StepsSoFar counted = model->CountSteps();
+    figures.steps += counted.begun;
+    seen.overlap.Add(counted.overlap);
+  }
+  if (wait) AddWait(*wait, &figures);
+  return seen;
+}
+
+void Session::AddWait(const wire::Wait& wait, place::Figures* figures) {
+  std::string layer;
+  if (wait.model.value() < models_.size() && models_[wait.model.value()]->committed()) {
+    const std::vector<plan::LayerSpec>& layers = models_[wait.model.value()]->layers();
+    if (wait.layer.value() < layers.size()) layer = layers[wait.layer.value()].name;
+  }
+  figures->waits_for = coordinator::InWords(wait, layer, models_.size() > 1).what;
+  for (const MemberId member : wait.on) {
+    // A launcher's places: the workers by rank, then the servers.
+    std::uint16_t servers_before = 0;
+    for (const wire::RosterEntry& entry : roster()) {
+      const bool server = entry.role == wire::Role::kServer;
+      if (entry.member == member) {
+        figures->waits_on.push_back(static_cast<std::uint16_t>(server ? workers() + servers_before : entry.rank.value()));
+      }
+      servers_before = static_cast<std::uint16_t>(servers_before + (server ? 1 : 0));
+    }
+  }
 }
 
 void Session::ResetTimings() {

@@ -13,6 +13,7 @@
 
 #include "poseidon/base/mutex.h"
 #include "poseidon/session/blocking_node.h"
+#include "poseidon/session/figures_teller.h"
 #include "poseidon/session/model.h"
 #include "poseidon/session/runtime.h"
 #include "poseidon/session/session_options.h"
@@ -102,12 +103,15 @@ class Session {
   // Calls `start` on the I/O executor for each piece in turn.
   Status InPieces(TensorView view, const std::function<void(Node&, TensorView, Completion)>& start);
   Result<std::vector<ByteBuffer>> GatherAll(ConstBytes bytes);
+  Sighting Look();
+  void AddWait(const wire::Wait& wait, place::Figures* figures) POSEIDON_REQUIRES(mutex_);
 
   const SessionOptions options_;
   Mutex mutex_;
   // Before node_, whose end completes what they wait for.
   std::vector<std::unique_ptr<Model>> models_ POSEIDON_GUARDED_BY(mutex_);
   BlockingNode node_;
+  std::unique_ptr<FiguresTeller> figures_;  // null where nobody asks; last, because it looks at the others
 };
 
 }  // namespace poseidon::session

@@ -10,6 +10,7 @@
 #include "poseidon/base/trace.h"
 #include "poseidon/device/device.h"
 #include "poseidon/factors/engine.h"
+#include "poseidon/place/figures.h"
 #include "poseidon/session/node_options.h"
 
 namespace poseidon::session {
@@ -28,6 +29,8 @@ struct SessionOptions {
   std::function<bool()> interrupted = {};
   // Where given: is called once, on a thread of the session's, with the failure of the job as soon as it is known.
   std::function<void(const Status&)> failed = {};
+  // Where given: is called about once a second, on a thread of its own, from Open to the session's end.
+  place::TellFigures figures = {};
 };
 
 }  // namespace poseidon::session

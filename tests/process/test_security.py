@@ -202,7 +202,7 @@ def member_task(target, token, rank=1, wire=None):
     """The task that a launcher writes to a member, from the job's own run: worker `rank` of this job."""
     return {
         "server": False, "rank": rank, "host": "intruder", "listen_host": "127.0.0.1",
-        "listen_port": 0, "one_machine": True, "local_members": 1, "token": token,
+        "listen_port": 0, "one_machine": True, "local_members": 1, "tells_figures": False, "token": token,
         "coordinator": {"host": target.coordinator[0], "port": target.coordinator[1]},
         "options": {
             "solver": str(target.bench.folder / "solver.prototxt"), "snapshot": "", "weights": "",

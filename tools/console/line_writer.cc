@@ -66,12 +66,13 @@ bool LineWriter::HasRoom() {
   return broken_ || bytes_ < limit_ / 2;
 }
 
-void LineWriter::WriteOrDrop(std::string text) {
+bool LineWriter::WriteOrDrop(std::string text) {
   {
     MutexLock lock(mutex_);
-    if (!texts_.empty()) return;
+    if (!texts_.empty()) return false;
   }
   Write(std::move(text));
+  return true;
 }
 
 void LineWriter::Run() {

@@ -25,8 +25,8 @@ class LineWriter {
   LineWriter& operator=(const LineWriter&) = delete;
 
   void Write(std::string text);
-  // Shown only where nothing waits before it.
-  void WriteOrDrop(std::string text);
+  // Shown only where nothing waits before it; whether that is so.
+  bool WriteOrDrop(std::string text);
   // Whether the descriptor keeps up: nothing is near being dropped.
   bool HasRoom();
   // Blocks until all is written, or nothing could be for `patience`; false then.

@@ -42,15 +42,27 @@ void Terminal::ClearProgress() {
   progress_shown_ = false;
 }
 
-void Terminal::Print(const std::string& text) {
+void Terminal::Pin(PinnedLines* pinned) {
   MutexLock lock(mutex_);
   ClearProgress();
-  StandardOutput().Write(text + "\n");
+  pinned_ = pinned;
+}
+
+void Terminal::Write(LineWriter& stream, const std::string& text) {
+  if (pinned_ != nullptr && &stream == &StandardOutput()) return pinned_->Print(text);
+  ClearProgress();
+  stream.Write(text);
+}
+
+void Terminal::Print(const std::string& text) {
+  MutexLock lock(mutex_);
+  Write(StandardOutput(), text + "\n");
 }
 
 void Terminal::Progress(const std::string& line) {
   if (!interactive_) return;
   MutexLock lock(mutex_);
+  if (pinned_ != nullptr) return pinned_->Note(line);
   StandardOutput().WriteOrDrop("\r\x1b[K" + line);
   progress_shown_ = true;
 }
@@ -58,15 +70,13 @@ void Terminal::Progress(const std::string& line) {
 void Terminal::Log(LogLevel level, std::string_view line) {
   if (level == LogLevel::kDebug) return;
   MutexLock lock(mutex_);
-  ClearProgress();
   const std::string name = InColour(colours_ ? ColourOf(level) : nullptr, std::string(NameOf(level)) + ":");
-  StandardError().Write(name + " " + std::string(line) + "\n");
+  Write(StandardError(), name + " " + std::string(line) + "\n");
 }
 
 void Terminal::PrintLog(const std::string& line) {
   MutexLock lock(mutex_);
-  ClearProgress();
-  StandardError().Write(line + "\n");
+  Write(StandardError(), line + "\n");
 }
 
 }  // namespace poseidon::tools

@@ -7,6 +7,7 @@
 
 #include "frontends/caffe/train/output.h"
 #include "poseidon/base/mutex.h"
+#include "tools/console/pinned_lines.h"
 
 namespace poseidon::tools {
 
@@ -16,6 +17,9 @@ namespace poseidon::tools {
 class Terminal final : public caffe::Output {
  public:
   Terminal();
+  // From here on all goes above these lines on standard output's terminal, and progress below them; then they are used by this object
+  // alone, but in the calling thread while no other uses this object. Null: no longer.
+  void Pin(PinnedLines* pinned);
   void Print(const std::string& text) override;
   void Progress(const std::string& line) override;
   void Log(LogLevel level, std::string_view line) override;
@@ -24,10 +28,12 @@ class Terminal final : public caffe::Output {
 
  private:
   void ClearProgress() POSEIDON_REQUIRES(mutex_);
+  void Write(LineWriter& stream, const std::string& text) POSEIDON_REQUIRES(mutex_);
   const bool interactive_;
   const bool colours_;  // of the names of log levels
   Mutex mutex_;
   bool progress_shown_ POSEIDON_GUARDED_BY(mutex_) = false;
+  PinnedLines* pinned_ POSEIDON_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace poseidon::tools

@@ -34,7 +34,7 @@ void EachField(E& event, const Field& field) {
   } else if constexpr (std::is_same_v<Kind, Log>) {
     field("level", event.level);
     field("line", event.line);
-  } else if constexpr (std::is_same_v<Kind, LogLine>) {
+  } else if constexpr (std::is_same_v<Kind, LogLine> || std::is_same_v<Kind, Figures>) {
     field("line", event.line);
   } else if constexpr (std::is_same_v<Kind, Line>) {
     field("rank", event.rank);

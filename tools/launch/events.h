@@ -104,13 +104,20 @@ struct Line {
   friend bool operator==(const Line&, const Line&) = default;
 };
 
+// How the member does: a line of poseidon/place/figures.h.
+struct Figures {
+  static constexpr const char* kKind = "figures";
+  std::string line;
+  friend bool operator==(const Figures&, const Figures&) = default;
+};
+
 // The command of a rank has ended well and has joined no job of several workers.
 struct Alone {
   static constexpr const char* kKind = "alone";
   friend bool operator==(const Alone&, const Alone&) = default;
 };
 
-using Event = std::variant<Listening, Joined, Saving, Saved, Here, Failed, Print, Progress, Log, LogLine, Line, Alone>;
+using Event = std::variant<Listening, Joined, Saving, Saved, Here, Failed, Print, Progress, Log, LogLine, Line, Figures, Alone>;
 
 // The code of that name (StatusCodeName).
 std::optional<StatusCode> StatusCodeNamed(std::string_view name);

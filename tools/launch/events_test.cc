@@ -33,6 +33,7 @@ std::vector<std::pair<Event, std::string>> All() {
       {Log{LogLevel::kError, "no room"}, R"({"event":"log","level":3,"line":"no room"})"},
       {LogLine{"I1127 x] y"}, R"({"event":"log_line","line":"I1127 x] y"})"},
       {Line{3, true, "Zürich"}, R"({"error":true,"event":"line","line":"Zürich","rank":3})"},
+      {Figures{"figures 1 2 3"}, R"({"event":"figures","line":"figures 1 2 3"})"},
       {Alone{}, R"({"event":"alone"})"},
   };
 }

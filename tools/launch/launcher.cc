@@ -18,6 +18,7 @@
 #include "tools/launch/ending.h"
 #include "tools/launch/member.h"
 #include "tools/launch/members.h"
+#include "tools/launch/process.h"
 #include "tools/launch/signal_queue.h"
 #include "tools/launch/verdict.h"
 
@@ -43,6 +44,8 @@ constexpr auto kUntilNotice = std::chrono::seconds(1);
 // How often members elsewhere hear that this machine is there, and after how long a silence it is gone for them.
 constexpr auto kBetweenBeats = std::chrono::seconds(15);
 constexpr auto kGone = std::chrono::seconds(60);
+// How often LaunchOptions::look is called.
+constexpr auto kBetweenLooks = std::chrono::milliseconds(500);
 // The time that a member which has ended the job by an error of its own has to end itself, with its own exit code.
 constexpr auto kOwnEnd = std::chrono::seconds(5);
 
@@ -70,6 +73,7 @@ class Job {
   void PrintWhatWaits();
   bool MustPrintMore() const;
   void OnTimers();
+  void Look();
 
   // What members say.
   void ReadFrom(Member& member);
@@ -80,6 +84,7 @@ class Job {
   void On(Member& member, const Saved& event);
   void On(Member& member, const Here& event);
   void On(Member& member, const Failed& event);
+  void On(Member& member, const Figures& event);
   template <typename ForPeople>
   void On(Member& member, const ForPeople& event);
 
@@ -106,12 +111,13 @@ class Job {
   LaunchResult Result() const;
 
   void Say(const std::string& sentence) const;
+  std::size_t PlaceOf(const Member& member) const { return static_cast<std::size_t>(member.record().member - processes_.data()); }
   bool members_are_apart() const { return options_.let_go_seconds.has_value(); }
   bool ended_early() const { return ended_early_ && stop_requests_ == 1; }
 
   const std::vector<MemberProcess>& processes_;
   const LaunchOptions& options_;
-  const SignalQueue signals_{SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGTSTP};
+  const SignalQueue signals_{SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGTSTP, SIGWINCH};
   Members members_;
   Ending ending_;
   std::string start_failure_;
@@ -130,6 +136,7 @@ class Job {
   Moment let_go_at_;
   bool rest_asked_ = false;  // after a failure, whether they live
   Moment answers_by_;        // when those have answered that live
+  Moment look_at_;    // none where nobody looks
   Moment beat_at_;    // none where all members are here
   Moment formed_by_;  // none once all have joined, or the job ends
 };
@@ -148,6 +155,7 @@ LaunchResult Job::Run() {
     return {kExitFailed, "cannot start " + processes_.front().name + ": " + status.message()};
   }
   LimitForming({});
+  Look();
   if (std::any_of(processes_.begin(), processes_.end(), [](const MemberProcess& member) { return member.remote; })) {
     Beat();
   }
@@ -246,7 +254,7 @@ bool Job::MustPrintMore() const {
 
 int Job::TimeoutOfPoll(bool deaf) const {
   int timeout = deaf ? static_cast<int>(kUntilHeard.count()) : -1;
-  for (const Moment& moment : {ending_.deadline(), notice_at_, formed_by_, let_go_at_, answers_by_, beat_at_}) {
+  for (const Moment& moment : {ending_.deadline(), notice_at_, formed_by_, let_go_at_, answers_by_, beat_at_, look_at_}) {
     if (!moment) continue;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*moment - Clock::now()).count();
     const int until = left > 0 ? static_cast<int>(left) + 1 : 0;
@@ -266,6 +274,13 @@ void Job::OnTimers() {
     EndWhereOnlyAccusedAreLeft();
   }
   if (is_due(beat_at_)) Beat();
+  if (is_due(look_at_)) Look();
+}
+
+void Job::Look() {
+  if (!options_.look) return;
+  options_.look();
+  look_at_ = Clock::now() + kBetweenLooks;
 }
 
 // ---- what members say
@@ -309,6 +324,10 @@ void Job::On(Member& member, const Failed& event) {
   NoteFirstFailure(member);
 }
 
+void Job::On(Member& member, const Figures& event) {
+  if (options_.on_figures) options_.on_figures(PlaceOf(member), event.line);
+}
+
 template <typename ForPeople>
 void Job::On(Member& member, const ForPeople& event) {
   if (options_.on_event) Print([this, name = member.name(), event] { options_.on_event(name, event); });
@@ -322,6 +341,7 @@ void Job::OnSignals() {
       case SIGCHLD: break;
       case SIGHUP: Tell("hangup"); break;
       case SIGTSTP: Suspend(); break;
+      case SIGWINCH: Look(); break;
       case SIGINT: OnInterrupt(); break;
       default: StopWished(SIGTERM);
     }
@@ -361,6 +381,7 @@ void Job::SayWhatIsAwaited() {
 // Ctrl-Z: members work on, until nobody takes what they print.
 void Job::Suspend() {
   members_.TellElsewhere({{"command", "pause"}});
+  if (options_.suspending) options_.suspending();
   TakeAsByDefault(SIGTSTP);
   if (beat_at_) Beat();
 }
@@ -397,13 +418,14 @@ void Job::Reap() {
     const bool ended_badly = *member.record().wait_status != 0;
     failed |= ended_badly || member.record().failure;
     if (ended_badly) NoteFirstFailure(member);
+    if (options_.on_ended) options_.on_ended(PlaceOf(member), DescribeWaitStatus(*member.record().wait_status));
   }
   if (failed) OnFailedMember();
 }
 
 void Job::NoteFirstFailure(const Member& member) {
   if (first_failed_ || member.record().ended_by_us) return;
-  first_failed_ = static_cast<std::size_t>(member.record().member - processes_.data());
+  first_failed_ = PlaceOf(member);
 }
 
 // The other members find out by themselves; this is for those that cannot.

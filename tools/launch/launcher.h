@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -52,6 +53,14 @@ struct LaunchOptions {
   // Called with a member's name and each of its events that is for the person who started the job: Print, Progress, Log,
   // Line.
   std::function<void(const std::string& name, const Event& event)> on_event = {};
+  // Called with the place of a member and the line of each of its events Figures, at once.
+  std::function<void(std::size_t place, const std::string& line)> on_figures = {};
+  // Called when a member has ended, with how: "exited with code 0".
+  std::function<void(std::size_t place, const std::string& how)> on_ended = {};
+  // Called about twice a second, and when the terminal has another size.
+  std::function<void()> look = {};
+  // Called before this process is suspended by Ctrl-Z.
+  std::function<void()> suspending = {};
   // Called with each line of a member that is no event; its libraries print those.
   std::function<void(const std::string& line)> on_line = {};
   // Called with the launcher's own messages, one sentence at a time.

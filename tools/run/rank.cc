@@ -28,6 +28,7 @@
 #include "tools/launch/events.h"
 #include "tools/launch/kept_command.h"
 #include "tools/launch/memory_file.h"
+#include "tools/launch/pipe.h"
 #include "tools/launch/process.h"
 #include "tools/launch/task_text.h"
 #include "tools/run/commands.h"
@@ -46,6 +47,8 @@ using transport::tcp::Token;
 constexpr std::chrono::milliseconds kToEnd{500};
 // Most bytes that wait for the launcher before the command itself has to wait.
 constexpr std::size_t kMostUnsent = 256 << 10;
+// A line of figures is shorter.
+constexpr std::size_t kLongestFigures = 4096;
 // How often rank 0 says in a log how far a progress bar is, which a terminal shows at once.
 constexpr std::chrono::seconds kBetweenPassing{10};
 
@@ -94,7 +97,8 @@ int OwnCores() {
 
 // Returns the variables that the command gets, by the names that frameworks know.
 std::map<std::string, std::string> EnvironmentOf(const RankTask& task, const MeetingPlace& place,
-                                                 const std::string& token_path, const std::string& verdict_path) {
+                                                 const std::string& token_path, const std::string& verdict_path,
+                                                 const std::string& figures_path) {
   std::map<std::string, std::string> set = task.environment;
   const auto unless_set = [&set](const char* name, const std::string& value) {
     if (std::getenv(name) == nullptr) set.emplace(name, value);
@@ -111,6 +115,7 @@ std::map<std::string, std::string> EnvironmentOf(const RankTask& task, const Mee
   set["POSEIDON_PORT"] = std::to_string(place.poseidon_port);
   set["POSEIDON_TOKEN_FILE"] = token_path;
   set["POSEIDON_VERDICT_FILE"] = verdict_path;
+  if (!figures_path.empty()) set["POSEIDON_FIGURES_FILE"] = figures_path;
   if (!task.host.empty()) set["POSEIDON_HOST"] = task.host;
   if (task.draws_output || task.draws_errors) set["TERM"] = "dumb";  // it has one line, and no cursor that moves
   return set;
@@ -140,6 +145,7 @@ class Rank {
   void Obey(const json& command);
   void Forward(Stream& stream);
   void SendLine(Stream& stream, const std::string& line, bool passing);
+  void ForwardFigures();
   void Emit(const launch::Event& event);
   void Send();
   void BeginToEnd(int code);
@@ -161,6 +167,8 @@ class Rank {
   bool held_ = false;      // nobody takes what the launcher prints: the command waits, and what it does not print travels
   bool stopping_ = false;  // it has been asked to end
   int verdict_file_ = -1;
+  launch::Pipe figures_;  // from the command's session; not open where nobody asks
+  std::string figures_begun_;  // a line of them without its end so far
   int signals_ = -1;
   launch::Beats beats_;
   std::optional<Clock::time_point> end_at_;  // when the command, asked to end, is killed
@@ -203,10 +211,14 @@ Status Rank::Start() {
   POSEIDON_ASSIGN_OR_RETURN(const int token_file, launch::FileInMemory("poseidon-token"));
   POSEIDON_RETURN_IF_ERROR(token_->WriteDescriptor(token_file));
   POSEIDON_ASSIGN_OR_RETURN(verdict_file_, launch::FileInMemory("poseidon-verdict"));
+  if (task_.tells_figures && !figures_.Open()) return ResourceExhausted("no pipe for a rank's figures: " + ErrnoText(errno));
+  if (task_.tells_figures) fcntl(figures_.read, F_SETFL, O_NONBLOCK);
+  unsetenv("POSEIDON_FIGURES_FILE");  // of a job around us
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // of a torchrun around us, which has no part in this job
   POSEIDON_ASSIGN_OR_RETURN(KeptCommand command,
                             KeptCommand::Start(task_.argv, EnvironmentOf(task_, place, launch::PathOf(token_file),
-                                                                         launch::PathOf(verdict_file_)),
+                                                                         launch::PathOf(verdict_file_),
+                                                                         figures_.write < 0 ? "" : launch::PathOf(figures_.write)),
                                                {task_.draws_output, task_.draws_errors, task_.columns}));
   command_.emplace(std::move(command));
   streams_[0] = {.fd = command_->output(), .error = false, .draws = task_.draws_output};
@@ -253,6 +265,23 @@ void Rank::Forward(Stream& stream) {
     stream.open = false;
     stream.lines.End(send);
   }
+}
+
+// Of lines that came together the last counts. One that cannot leave now is not kept: the next one is newer.
+void Rank::ForwardFigures() {
+  std::array<char, 16384> bytes;
+  const ssize_t n = figures_.read < 0 ? 0 : read(figures_.read, bytes.data(), bytes.size());
+  if (n <= 0) return;
+  figures_begun_.append(bytes.data(), static_cast<std::size_t>(n));
+  const std::size_t end = figures_begun_.rfind('\n');
+  if (end == std::string::npos) {
+    if (figures_begun_.size() > kLongestFigures) figures_begun_.clear();  // somebody else writes there
+    return;
+  }
+  const std::size_t before = end == 0 ? std::string::npos : figures_begun_.rfind('\n', end - 1);
+  const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+  if (unsent_.empty() && !held_ && end - begin <= kLongestFigures) Emit(launch::Figures{figures_begun_.substr(begin, end - begin)});
+  figures_begun_.erase(0, end + 1);
 }
 
 void Rank::ReadInput() {
@@ -309,12 +338,13 @@ int Rank::UntilLook() const {
 
 void Rank::Step() {
   const bool full = !stopping_ && (held_ || unsent_.size() > kMostUnsent);
-  std::array<pollfd, 6> polled = {{{input_open_ ? STDIN_FILENO : -1, POLLIN, 0},
+  std::array<pollfd, 7> polled = {{{input_open_ ? STDIN_FILENO : -1, POLLIN, 0},
                                    {signals_, POLLIN, 0},
                                    {command_->ended(), POLLIN, 0},
                                    {streams_[0].open && !full ? streams_[0].fd : -1, POLLIN, 0},
                                    {streams_[1].open && !full ? streams_[1].fd : -1, POLLIN, 0},
-                                   {unsent_.empty() ? -1 : STDOUT_FILENO, POLLOUT, 0}}};
+                                   {unsent_.empty() ? -1 : STDOUT_FILENO, POLLOUT, 0},
+                                   {figures_.read, POLLIN, 0}}};
   int timeout = UntilLook();
   if (end_at_) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*end_at_ - Clock::now()).count();
@@ -323,6 +353,7 @@ void Rank::Step() {
   poll(polled.data(), polled.size(), timeout);
   if (polled[0].revents != 0) ObeyInput();
   if (polled[1].revents != 0 || !input_open_ || beats_.Missed()) BeginToEnd(kExitFailed);
+  if (polled[6].revents != 0) ForwardFigures();
   for (std::size_t i = 0; i < 2; ++i) {
     if (polled[3 + i].revents != 0) Forward(streams_[i]);
   }
@@ -331,6 +362,7 @@ void Rank::Step() {
 
 // The command has ended, and all that it started: sends on what it still has to say, and how it ended.
 int Rank::Close(int code, const std::string& how) {
+  ForwardFigures();
   ForwardTheRest();
   if (code == kExitOk) {
     if (!HasJoined(verdict_file_)) Emit(launch::Alone{});

@@ -26,9 +26,10 @@ struct RankTask {
   bool draws_output = false;  // standard output is a terminal of `columns`
   bool draws_errors = false;  // standard error
   int columns = 0;
+  bool tells_figures = false;  // how its command does travels too (poseidon/place/figures.h)
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTask, name, rank, workers, local_rank, local_workers, node, host, address, port,
-                                   argv, environment, draws_output, draws_errors, columns)
+                                   argv, environment, draws_output, draws_errors, columns, tells_figures)
 
 // Where the ranks of a job meet, as rank 0 has found out on its host.
 struct MeetingPlace {

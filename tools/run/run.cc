@@ -24,6 +24,7 @@
 #include "tools/run/commands.h"
 #include "tools/run/rank_task.h"
 #include "tools/run/run_log.h"
+#include "tools/watch/watch.h"
 
 namespace poseidon::tools {
 namespace {
@@ -40,6 +41,7 @@ struct RunFlags {
   std::string log_folder;
   std::uint16_t port = 0;
   double join_timeout = 120;
+  WatchFlags watch;
   std::vector<std::string> command;
 };
 
@@ -53,7 +55,7 @@ constexpr const char* kTravels[] = {"PATH",  "LD_LIBRARY_PATH", "VIRTUAL_ENV", "
 const std::vector<std::string> kLosesHosts = {"-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"};
 
 // Which is another job's, or this machine's.
-constexpr const char* kStays[] = {"POSEIDON_TOKEN_FILE", "POSEIDON_VERDICT_FILE", "POSEIDON_PORT", "POSEIDON_HOST", "POSEIDON_PROGRAM",
+constexpr const char* kStays[] = {"POSEIDON_TOKEN_FILE", "POSEIDON_VERDICT_FILE", "POSEIDON_FIGURES_FILE", "POSEIDON_PORT", "POSEIDON_HOST", "POSEIDON_PROGRAM",
                                   "POSEIDON_PYTHON"};
 
 bool Matches(const std::string& name, const std::string& pattern) {
@@ -116,7 +118,8 @@ std::vector<RankTask> TasksOf(const RunFlags& flags, const launch::Placement& pl
                      .address = placed.addresses[i],
                      .port = flags.port,
                      .argv = flags.command,
-                     .environment = placed.local[i] ? named : travelling});
+                     .environment = placed.local[i] ? named : travelling,
+                     .tells_figures = flags.watch.given()});
   }
   return tasks;
 }
@@ -138,6 +141,12 @@ std::vector<MemberProcess> ProcessesOf(const RunFlags& flags, const std::vector<
   return members;
 }
 
+std::vector<Seat> SeatsOf(const std::vector<RankTask>& tasks) {
+  std::vector<Seat> seats;
+  for (const RankTask& task : tasks) seats.push_back({std::to_string(task.rank), task.host.empty() ? launch::OwnName() : task.host});
+  return seats;
+}
+
 // Progress bars come from rank 0, drawn as its framework draws them on a terminal.
 void LetDraw(RankTask* rank) {
   rank->draws_output = isatty(STDOUT_FILENO) == 1;
@@ -157,6 +166,8 @@ void RunCommand(const RunFlags& flags) {
     if (const Status status = log.WriteInto(flags.log_folder); !status.ok()) FailUsage(status.message());
   }
   const std::vector<MemberProcess> members = ProcessesOf(flags, tasks, placed);
+  Watch watch(flags.watch, SeatsOf(tasks));
+  log.Pin(watch.pinned());
   launch::LaunchOptions launching;
   launching.join_seconds = flags.join_timeout;
   // Within 2 s of the first failure all have ended: ranks that use us say themselves what they lost, within a second.
@@ -176,8 +187,11 @@ void RunCommand(const RunFlags& flags) {
   launching.on_line = [&log](const std::string& line) { log.Say(line); };
   launching.say = [&log](const std::string& sentence) { log.Say("poseidon: " + sentence); };
   launching.may_speak = [&log] { return log.TakesLines(); };
+  watch.Follow(&launching);
   const launch::LaunchResult result = launch::Launch(members, launching);
   log.EndPassing();
+  log.Pin(nullptr);
+  watch.Close();
   if (result.exit_code == kExitOk) {
     if (alone == tasks.size() && alone > 1) {
       StandardError().Write("poseidon: no rank joined a job, so each of the " + std::to_string(alone) +
@@ -219,6 +233,7 @@ void AddRun(CLI::App& app) {
   c->add_option("--join-timeout", flags->join_timeout, "Time in which all ranks must have started")
       ->type_name("SECONDS")
       ->check(Number(0.1, 1e6));
+  AddWatchFlags(*c, flags->watch);
   c->prefix_command();
   c->callback([flags, c] {
     signal(SIGPIPE, SIG_IGN);

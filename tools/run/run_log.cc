@@ -70,8 +70,18 @@ bool RunLog::IsPassingOn(bool error) const {
   return !passing_.line.empty() && &StreamOf(error) == &StreamOf(passing_.error);  // both may be one terminal
 }
 
+bool RunLog::IsPinned(bool error) const { return pinned_ != nullptr && &StreamOf(error) == &StandardOutput(); }
+
+void RunLog::NotePassing() {
+  pinned_->Note(passing_.line.empty() || !IsPinned(passing_.error) ? "" : Prefix(passing_.rank, passing_.error) + passing_.line);
+}
+
 // In one piece, so that no erased line is left where the terminal is behind.
 void RunLog::Write(bool error, bool over_passing, const std::string& line) {
+  if (IsPinned(error)) {
+    NotePassing();
+    return pinned_->Print(line + "\n");
+  }
   std::string text = (over_passing ? kEraseLine : "") + line + "\n";
   if (IsPassingOn(error)) text += Prefix(passing_.rank, passing_.error) + passing_.line;
   StreamOf(error).Write(text);
@@ -80,12 +90,18 @@ void RunLog::Write(bool error, bool over_passing, const std::string& line) {
 void RunLog::Passing(std::size_t rank, bool error, const std::string& line) {
   if (!IsPassingOn(error)) EndPassing();
   passing_ = {line, rank, error};
+  if (IsPinned(error)) return NotePassing();
   StreamOf(error).WriteOrDrop(kEraseLine + Prefix(rank, error) + line);
 }
 
 void RunLog::EndPassing() {
-  if (!passing_.line.empty()) StreamOf(passing_.error).Write("\n");
-  passing_.line.clear();
+  const std::string line = std::exchange(passing_.line, {});
+  if (line.empty()) return;
+  if (IsPinned(passing_.error)) {
+    Write(passing_.error, false, Prefix(passing_.rank, passing_.error) + line);
+  } else {
+    StreamOf(passing_.error).Write("\n");
+  }
 }
 
 void RunLog::Say(const std::string& line) { Write(true, IsPassingOn(true), line); }

@@ -11,6 +11,7 @@
 
 #include "poseidon/base/new_file.h"
 #include "poseidon/base/status.h"
+#include "tools/console/pinned_lines.h"
 
 namespace poseidon::tools {
 
@@ -28,6 +29,9 @@ class RunLog {
   explicit RunLog(std::size_t ranks);
   // From here on lines go to FOLDER/rank-0.log and so on, anew; makes the folder. kUnavailable naming the path.
   Status WriteInto(const std::string& folder);
+
+  // From here on what goes to the terminal of standard output goes above these lines. Lifetime: this object's, or until null.
+  void Pin(PinnedLines* pinned) { pinned_ = pinned; }
 
   bool TakesLines() const;
   // `error`: of the rank's standard error.
@@ -51,11 +55,14 @@ class RunLog {
   };
   std::string Prefix(std::size_t rank, bool error) const;
   bool IsPassingOn(bool error) const;
+  bool IsPinned(bool error) const;
+  void NotePassing();
   void Write(bool error, bool over_passing, const std::string& line);
 
   std::vector<Rank> ranks_;
   std::uint64_t printed_ = 0;
   bool into_files_ = false;
+  PinnedLines* pinned_ = nullptr;
   struct {
     std::string line;  // empty: none is shown
     std::size_t rank = 0;

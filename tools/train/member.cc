@@ -94,6 +94,12 @@ void BeginToObey(const caffe::TrainOptions& options, caffe::Requests& requests, 
   std::thread(Watch, std::cref(options), std::ref(requests), std::ref(output)).detach();
 }
 
+void EmitFigures(const place::Figures& figures, EventOutput& output) {
+  std::string line = place::EncodeFigures(figures);
+  line.pop_back();  // its end
+  output.Emit(launch::Figures{line});
+}
+
 caffe::MemberEnvironment EnvironmentOf(const MemberInput& input, caffe::Requests& requests, EventOutput& output) {
   return {.output = output,
           .requests = requests,
@@ -106,7 +112,9 @@ caffe::MemberEnvironment EnvironmentOf(const MemberInput& input, caffe::Requests
           .saving =
               [&output](bool begins) {
                 output.Emit(begins ? launch::Event(launch::Saving{}) : launch::Event(launch::Saved{}));
-              }};
+              },
+          .figures = input.task.tells_figures ? place::TellFigures([&output](const place::Figures& figures) { EmitFigures(figures, output); })
+                                              : place::TellFigures()};
 }
 
 // Lives the member's life to its end. What a library throws becomes a failure with the member's name.

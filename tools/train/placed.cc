@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/place/environment.h"
+#include "poseidon/place/figures.h"
 #include "poseidon/place/meeting.h"
 #include "tools/console/fail.h"
 #include "tools/console/signals.h"
@@ -30,6 +32,12 @@ using transport::Address;
 using transport::tcp::Token;
 
 constexpr const char* kWayOut = "; give --workers to train without the launcher's environment";
+
+// To `poseidon run --watch`, where that has started this process.
+place::TellFigures OwnFigures() {
+  const char* const path = std::getenv("POSEIDON_FIGURES_FILE");
+  return path != nullptr && *path != '\0' ? place::FiguresInto(path) : place::TellFigures();
+}
 
 // Processes of different run directories are of different jobs, should their launcher have no name for them.
 std::string NameOf(const std::string& run_dir) {
@@ -130,6 +138,7 @@ void RunPlaced(const Place& place, caffe::TrainOptions options, const std::strin
             joined = true;
           },
       // Until all have joined there is nothing to save, and those that are missing may never come.
+      .figures = OwnFigures(),
       .interrupted = [&] { return !joined && StopSignal() != 0; },
       .meeting = [&] { return Meet(meeting, join_timeout); }};
   Status status;

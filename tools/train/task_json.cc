@@ -16,6 +16,7 @@ json TaskJson(const caffe::MemberTask& task, const Token& token) {
           {"listen_port", task.listen_port},
           {"one_machine", task.one_machine},
           {"local_members", task.local_members},
+          {"tells_figures", task.tells_figures},
           {"options", task.options},
           {"token", ToHex(token.bytes())}};
 }
@@ -31,6 +32,7 @@ Result<MemberInput> ParseMemberInput(const std::string& line) {
     task.listen_port = input.at("listen_port");
     task.one_machine = input.at("one_machine");
     task.local_members = input.at("local_members");
+    task.tells_figures = input.at("tells_figures");
     task.options = input.at("options");
     if (input.contains("coordinator")) {
       task.coordinator_host = input.at("coordinator").at("host");

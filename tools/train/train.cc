@@ -30,6 +30,7 @@
 #include "tools/train/poseidon_caffe_flags.h"
 #include "tools/train/run_dir.h"
 #include "tools/train/task_json.h"
+#include "tools/watch/watch.h"
 
 namespace poseidon::tools {
 namespace {
@@ -47,6 +48,7 @@ struct TrainFlags {
   std::string stage;
   std::string log;  // caffe, poseidon; empty: by where standard error goes
   PoseidonCaffeFlags poseidon_caffe;
+  WatchFlags watch;
 };
 
 void CompleteOptions(TrainFlags& flags) {
@@ -140,6 +142,7 @@ std::vector<MemberProcess> ProcessesOf(const TrainFlags& flags, const caffe::Tra
     task.listen_port = placed.hosts[i].port;
     task.one_machine = placed.all_local;
     task.local_members = static_cast<int>(placed.OnHostOf(i, options.workers));
+    task.tells_figures = flags.watch.given();
     task.options = options;
     const std::string name = server ? "server " + std::to_string(i - options.workers)
                                     : "worker " + std::to_string(i);
@@ -151,12 +154,23 @@ std::vector<MemberProcess> ProcessesOf(const TrainFlags& flags, const caffe::Tra
   return members;
 }
 
+std::vector<Seat> SeatsOf(const std::vector<MemberProcess>& members) {
+  std::vector<Seat> seats;
+  for (const MemberProcess& member : members) {
+    const std::string number = std::to_string(member.task.at("rank").get<int>());
+    seats.push_back({member.task.at("server").get<bool>() ? "server " + number : number, member.task.at("host").get<std::string>()});
+  }
+  return seats;
+}
+
 void RunJob(const TrainFlags& flags, Terminal& terminal) {
   // Paths must mean the same for a member in another folder of another host.
   caffe::TrainOptions options = flags.options;
   options.run_dir = std::filesystem::absolute(options.run_dir).string();
   PassTerminalWidth();
   const std::vector<MemberProcess> members = ProcessesOf(flags, options);
+  Watch watch(flags.watch, SeatsOf(members));
+  terminal.Pin(watch.pinned());
   launch::LaunchOptions launching;
   launching.join_seconds = options.join_timeout;
   launching.interrupt_stops = options.sigint_effect == "stop";
@@ -168,7 +182,10 @@ void RunJob(const TrainFlags& flags, Terminal& terminal) {
     terminal.Log(LogLevel::kNotice, sentence);
   };
   launching.stop_wished = [] { return StopSignal() != 0; };
+  watch.Follow(&launching);
   const launch::LaunchResult result = launch::Launch(members, launching);
+  terminal.Pin(nullptr);
+  watch.Close();
   if (result.stop_signal != 0) NoteStop(result.stop_signal);
   const Status written = WriteMembers(options.run_dir + "/members.jsonl", result);
   if (result.exit_code != kExitOk) Fail(result.failure, result.exit_code);
@@ -283,11 +300,13 @@ void Train(TrainFlags& flags, bool members_given) {
   // The user's flags come before the environment.
   const auto place = members_given ? std::nullopt : OwnPlace();
   if (place) {
+    if (flags.watch.given()) FailUsage("--watch and --metrics-port are for a job that this command launches, and " + place->launcher + " has launched this one");
     RunPlaced(*place, flags.options, flags.token_file, terminal);
     return;
   }
-  const std::unique_ptr<RunDir> run_dir = RunDir::Make(flags.options);
   const bool alone = flags.options.workers == 1 && flags.options.servers == 0 && !flags.cluster.given();
+  if (alone && flags.watch.given()) FailUsage("--watch and --metrics-port show the members of a job, expected --workers 2 or more, or --hosts");
+  const std::unique_ptr<RunDir> run_dir = RunDir::Make(flags.options);
   if (alone) {
     RunAlone(flags, terminal);
   } else {
@@ -307,6 +326,8 @@ void AddTrain(CLI::App& app) {
   AddMemberFlags(*c, *flags);
   AddExchangeFlags(*c, *flags);
   AddPatienceFlags(*c, flags->options);
+  c->option_defaults()->group("Watching");
+  AddWatchFlags(*c, flags->watch);
   AddPoseidonCaffeFlags(*c, flags->poseidon_caffe);
   c->callback([flags, c] {
     Train(*flags, c->count("--workers") + c->count("--hosts") + c->count("--hostfile") + c->count("--num_clients") > 0);

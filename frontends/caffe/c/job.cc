@@ -18,6 +18,7 @@
 #include "frontends/caffe/train/aten_engine.h"
 #include "frontends/caffe/train/job_options.h"
 #include "poseidon/place/environment.h"
+#include "poseidon/place/figures.h"
 #include "poseidon/place/meeting.h"
 #include "poseidon/session/tcp_session.h"
 #include "poseidon/session/verdict_file.h"
@@ -96,6 +97,7 @@ Result<std::unique_ptr<session::Session>> Job::Open(const MemberTask& task, int 
     options.failed = [verdict](const Status& failure) { session::WriteVerdict(verdict, failure); };
     session::WriteThatItJoins(verdict);
   }
+  if (const std::string figures = Variable("POSEIDON_FIGURES_FILE"); !figures.empty()) options.figures = place::FiguresInto(figures);
   Status announced;
   Result<std::unique_ptr<session::Session>> opened =
       session::OpenTcpSession({.security = {ModeOf(task), std::move(token)}}, options, [&](const transport::Address& address) {

@@ -65,6 +65,7 @@ struct MemberTask {
   std::uint16_t coordinator_port = 0;
   bool one_machine = true;  // no member is on another one
   int local_members = 1;  // on this host: they share its cores
+  bool tells_figures = false;  // its launcher asks for them (poseidon/place/figures.h)
   TrainOptions options;
 };
 

@@ -207,6 +207,7 @@ Status Run::Join() {
   options.log = &env_.output;
   options.trace = timeline_.recorder();
   options.interrupted = env_.interrupted;
+  options.figures = env_.figures;
   POSEIDON_ASSIGN_OR_RETURN(session_, OpenSession(task_, env_, std::move(options)));
   SessionSync::Options sync;
   sync.layer_seconds = [this] { return solver_->layer_clock().Means(); };
@@ -364,6 +365,7 @@ Status RunServer(const MemberTask& task, const MemberEnvironment& environment) {
   POSEIDON_ASSIGN_OR_RETURN(options.node, NodeOptionsOf(task, wanted.planning));
   options.log = &environment.output;
   options.interrupted = environment.interrupted;
+  options.figures = environment.figures;
   // A scheme may have the owners of shards make products.
   const int threads = ComputeThreads(task);
   at::set_num_threads(threads);

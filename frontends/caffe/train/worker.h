@@ -11,6 +11,7 @@
 #include "frontends/caffe/train/output.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/status.h"
+#include "poseidon/place/figures.h"
 #include "poseidon/transport/tcp/token.h"
 #include "poseidon/transport/transport.h"
 
@@ -42,6 +43,8 @@ struct MemberEnvironment {
   // Called with true when this member begins to write the run's files, and with false when it has: who
   // ends it meanwhile loses them.
   std::function<void(bool begins)> saving = {};
+  // Where given: is told about once a second how this member does; SessionOptions::figures.
+  place::TellFigures figures = {};
   // Asked by whatever blocks before all have joined and while waiting for others: true ends the job.
   std::function<bool()> interrupted = {};
   // Asked when the member is ready to join, where its task and `token` do not say it.

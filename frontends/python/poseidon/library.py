@@ -75,7 +75,7 @@ class Options(Struct):
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
                 ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p),
                 ("verdict_file", c_char_p), ("zero_compression", c_int32), ("lanes", c_uint32),
-                ("strategy", c_char_p), ("bandwidth", c_char_p)]
+                ("strategy", c_char_p), ("bandwidth", c_char_p), ("figures_file", c_char_p)]
 
 
 class PlaceWanted(Struct):

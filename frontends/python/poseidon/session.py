@@ -121,7 +121,8 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         strategy=encode(strategy or os.environ.get("POSEIDON_STRATEGY") or None),
         bandwidth=encode(bandwidth or os.environ.get("POSEIDON_BANDWIDTH") or None),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step,
-        verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None))
+        verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None),
+        figures_file=encode(os.environ.get("POSEIDON_FIGURES_FILE") or None))
     options.run_dir = None if run_dir is None else os.path.abspath(os.fsdecode(run_dir))
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
