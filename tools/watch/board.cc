@@ -105,7 +105,7 @@ void MarkWhoComputesLonger(std::vector<Standing>* all) {
   for (Standing& one : *all) {
     if (!one.up || one.step_seconds <= 0 || one.computing_seconds < kSlower * middle) continue;
     one.slow = true;
-    one.remark = "slow: computes " + SecondsText(one.computing_seconds) + " a step, the middle rank " + SecondsText(middle);
+    one.remark = "slow: computes " + SecondsText(one.computing_seconds) + " a step, median " + SecondsText(middle);
   }
 }
 

@@ -73,7 +73,7 @@ TEST(BoardTest, WhoComputesLongerThanTheMiddleIsSlow) {
   }
   const std::vector<Standing> all = told.Look(6);
   for (std::size_t place = 0; place < 4; ++place) EXPECT_EQ(all[place].slow, place == 2) << place;
-  EXPECT_EQ(all[2].remark, "slow: computes 90.0 ms a step, the middle rank 60.0 ms");
+  EXPECT_EQ(all[2].remark, "slow: computes 90.0 ms a step, median 60.0 ms");
   Told two(2);
   for (int second = 0; second <= 6; ++second) {
     for (std::size_t place = 0; place < 2; ++place) two.At(second, place, Stepping(second, place == 1 ? 0.09 : 0.08));

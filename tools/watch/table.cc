@@ -177,7 +177,7 @@ std::vector<PinnedLines::Line> Table(const std::vector<Standing>& members, const
 
 std::string SummaryLine(const std::vector<Standing>& members) {
   const Totals totals = TotalsOf(members);
-  if (totals.told == 0) return "";
+  if (totals.steps_per_second <= 0) return "";
   std::string line = "step " + std::to_string(totals.step) + ", " + NumberText(totals.steps_per_second) + " steps/s, " +
                      BytesText(totals.sent_per_second) + "/s sent in all, at least " + PercentText(totals.hidden) + " of the communication hidden";
   for (const Standing& member : members) {

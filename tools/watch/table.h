@@ -16,7 +16,7 @@ namespace poseidon::tools {
 // how many more there are. `colours`: the slow ones have one, beside their remark.
 std::vector<PinnedLines::Line> Table(const std::vector<Standing>& members, const TerminalSize& size, bool colours);
 
-// The same in one line: "step 1201, 12.3 steps/s, ...". Empty where nobody has told anything.
+// The same in one line: "step 1201, 12.3 steps/s, ...". Empty before the first step of anybody has ended.
 std::string SummaryLine(const std::vector<Standing>& members);
 
 }  // namespace poseidon::tools

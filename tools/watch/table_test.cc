@@ -37,7 +37,7 @@ std::vector<Standing> Job(std::size_t ranks, std::size_t slow) {
   for (std::size_t rank = 0; rank < ranks; ++rank) members.push_back(One(rank));
   if (slow < ranks) {
     members[slow].slow = true;
-    members[slow].remark = "slow: computes 120 ms a step, the middle rank 80 ms";
+    members[slow].remark = "slow: computes 120 ms a step, median 80 ms";
   }
   return members;
 }
@@ -57,7 +57,7 @@ TEST(TableTest, HasARowForEveryRank) {
                           "   2 machine-0 1201    10.0 110 MB     105 MB 88 %   94 %       3 %       12 %",
                           "   3 machine-0 1201    10.0 110 MB     105 MB 88 %   94 %       3 %       12 %",
                           "   4 machine-1 1201    10.0 110 MB     105 MB 88 %   94 %       3 %       12 %",
-                          "   5 machine-1 1201    10.0 110 MB     105 MB 88 %   94 %       3 %       12 % slow: computes 120 ms a step, the middle rank 80 ms",
+                          "   5 machine-1 1201    10.0 110 MB     105 MB 88 %   94 %       3 %       12 % slow: computes 120 ms a step, median 80 ms",
                           "   6 machine-1 1201    10.0 110 MB     105 MB 88 %   94 %       3 %       12 %",
                           "   7 machine-1 1201    10.0 110 MB     105 MB 88 %   94 %       3 %       12 %"));
 }
@@ -125,7 +125,7 @@ TEST(TableTest, BeforeARankHasJoinedItsRowSaysSo) {
 TEST(TableTest, OneLineForALog) {
   EXPECT_EQ(SummaryLine(Job(2, 1)),
             "step 1201, 10.0 steps/s, 220 MB/s sent in all, at least 94 % of the communication hidden; "
-            "rank 1 slow: computes 120 ms a step, the middle rank 80 ms");
+            "rank 1 slow: computes 120 ms a step, median 80 ms");
 }
 
 TEST(TextsTest, HaveThreeDigits) {

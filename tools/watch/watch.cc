@@ -34,7 +34,7 @@ void AddWatchFlags(CLI::App& command, WatchFlags& flags) {
       ->default_str("");
 }
 
-Watch::Watch(const WatchFlags& flags, std::vector<Seat> seats) : flags_(flags), board_(std::move(seats)), said_at_(Clock::now()) {
+Watch::Watch(const WatchFlags& flags, std::vector<Seat> seats) : flags_(flags), board_(std::move(seats)) {
   if (flags_.metrics_port > 0) {
     Result<std::unique_ptr<MetricsPort>> port =
         MetricsPort::Open(flags_.metrics_port, [this] { return Exposition(board_.Look(Clock::now())); });
@@ -65,7 +65,7 @@ std::vector<PinnedLines::Line> Watch::Lines() const {
 }
 
 void Watch::SayNowAndThen() {
-  if (Clock::now() < said_at_ + kBetweenLines) return;
+  if (said_at_ && Clock::now() < *said_at_ + kBetweenLines) return;
   const std::string line = SummaryLine(board_.Look(Clock::now()));
   if (line.empty()) return;
   said_at_ = Clock::now();

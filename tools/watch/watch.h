@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,7 @@ class Watch {
   Board board_;
   std::unique_ptr<PinnedLines> pinned_;
   std::function<void(const std::string&)> say_;
-  std::chrono::steady_clock::time_point said_at_;
+  std::optional<std::chrono::steady_clock::time_point> said_at_;
   std::unique_ptr<MetricsPort> port_;  // last: its thread reads the board
 };
 
