@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <future>
@@ -309,6 +311,46 @@ TEST_P(SessionTest, WhatIsMeteredBeginsAnewWithTheTimings) {
     EXPECT_LT(statistics.overlap.busy(), statistics.busy_seconds);
     EXPECT_TRUE(session->Leave().ok());
   });
+}
+
+// What a launcher is told while worker 1 is late: for whom worker 0 waits, and what for.
+TEST_P(SessionTest, TellsItsFigures) {
+  const auto layers = InForwardOrder({Dense("a", 100)});
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<place::Figures> told;  // of both
+  const auto waits = [](const place::Figures& one) { return one.blocked && one.steps == 3 && one.waits_on == std::vector<std::uint16_t>{1}; };
+  SessionOptions options = Options(2, 0);
+  options.figures = [&](const place::Figures& figures) {
+    std::lock_guard lock(mutex);
+    told.push_back(figures);
+    changed.notify_all();
+  };
+  Run(options, [&](std::unique_ptr<Session> session) {
+    Model& model = **session->NewModel();
+    ASSERT_TRUE(model.Commit(layers).ok());
+    std::vector<float> gradient(100, 1.0f);
+    for (std::uint64_t s = 0; s < 5; ++s) {
+      ASSERT_TRUE(model.BeginStep(Step(s)).ok());
+      ASSERT_TRUE(model.Agreed().ok());
+      if (s == 2 && session->rank() == Rank(1)) {
+        std::unique_lock lock(mutex);
+        EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return std::any_of(told.begin(), told.end(), waits); }));
+      }
+      ASSERT_TRUE(model.Push(LayerId(0), {{.step = Step(s), .gradient = ViewOf(std::span(gradient))}}).ok());
+      ASSERT_TRUE(model.Wait(LayerId(0)).ok());
+      if (s == 3) model.ResetTimings();
+    }
+    EXPECT_TRUE(session->Leave().ok());
+  });
+  const auto found = std::find_if(told.begin(), told.end(), waits);
+  ASSERT_NE(found, told.end());
+  EXPECT_EQ(found->waits_for, "the gradient of layer 'a' in step 2");
+  EXPECT_GT(found->sent, 0u);
+  // Each says it once more at the end, however its timings began anew meanwhile.
+  EXPECT_EQ(std::count_if(told.begin(), told.end(), [](const place::Figures& one) { return one.steps == 5; }), 2);
+  EXPECT_GE(told.back().measured, 2u);
+  EXPECT_GT(told.back().slower_workers + told.back().computing(), 0);
 }
 
 TEST_P(SessionTest, OneWorkerNeedsNoNetwork) {

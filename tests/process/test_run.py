@@ -272,7 +272,7 @@ def test_a_rank_ends_when_the_launchers_machine_is_gone(poseidon, tmp_path):
     """A launcher elsewhere, up to the moment in which its machine vanishes: no end of the input, no heartbeat."""
     task = {"name": "rank 0 on host b", "rank": 0, "workers": 1, "local_rank": 0, "local_workers": 1, "node": 0,
             "host": "b", "address": "127.0.0.1", "port": 0, "argv": ["sh", "-c", "echo $$ > pid; exec sleep 600"],
-            "environment": {}, "draws_output": False, "draws_errors": False, "columns": 0, "token": "ab" * 32}
+            "environment": {}, "draws_output": False, "draws_errors": False, "columns": 0, "tells_figures": False, "token": "ab" * 32}
     rank = subprocess.Popen([poseidon, "rank"], cwd=tmp_path, env=jobs.clean_environment(), stdin=subprocess.PIPE,
                             stdout=subprocess.DEVNULL, text=True)
     try:

@@ -17,8 +17,8 @@ namespace poseidon::tools {
 class Terminal final : public caffe::Output {
  public:
   Terminal();
-  // From here on all goes above these lines on standard output's terminal, and progress below them; then they are used by this object
-  // alone, but in the calling thread while no other uses this object. Null: no longer.
+  // From here on all that goes to standard output's terminal goes above these lines, and progress is the last of them; null: no longer.
+  // Only where one thread uses this object, which also uses the lines.
   void Pin(PinnedLines* pinned);
   void Print(const std::string& text) override;
   void Progress(const std::string& line) override;

@@ -161,13 +161,13 @@ void RunCommand(const RunFlags& flags) {
   if (flags.log_folder.empty()) PassTerminalWidth(RunLog::PrefixWidth(placed.hosts.size()));
   std::vector<RankTask> tasks = TasksOf(flags, placed);
   if (flags.log_folder.empty()) LetDraw(&tasks.front());
+  Watch watch(flags.watch, SeatsOf(tasks));
   RunLog log(tasks.size());
+  log.Pin(watch.pinned());
   if (!flags.log_folder.empty()) {
     if (const Status status = log.WriteInto(flags.log_folder); !status.ok()) FailUsage(status.message());
   }
   const std::vector<MemberProcess> members = ProcessesOf(flags, tasks, placed);
-  Watch watch(flags.watch, SeatsOf(tasks));
-  log.Pin(watch.pinned());
   launch::LaunchOptions launching;
   launching.join_seconds = flags.join_timeout;
   // Within 2 s of the first failure all have ended: ranks that use us say themselves what they lost, within a second.

@@ -30,7 +30,7 @@ class RunLog {
   // From here on lines go to FOLDER/rank-0.log and so on, anew; makes the folder. kUnavailable naming the path.
   Status WriteInto(const std::string& folder);
 
-  // From here on what goes to the terminal of standard output goes above these lines. Lifetime: this object's, or until null.
+  // From here on what goes to the terminal of standard output goes above these lines; null: no longer.
   void Pin(PinnedLines* pinned) { pinned_ = pinned; }
 
   bool TakesLines() const;

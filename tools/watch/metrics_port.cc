@@ -29,8 +29,8 @@ std::string Answer(std::string_view status, const std::string& body, std::string
   return head_only ? answer : answer + body;
 }
 
-std::string Sentence(std::string_view status, const std::string& sentence, std::string_view more = "") {
-  return Answer(status, sentence + "\n", "text/plain; charset=utf-8", false, more);
+std::string Sentence(std::string_view status, const std::string& sentence, bool head_only = false, std::string_view more = "") {
+  return Answer(status, sentence + "\n", "text/plain; charset=utf-8", head_only, more);
 }
 
 // Takes off what comes before `end`; all where it is not there.
@@ -50,11 +50,12 @@ std::string AnswerTo(std::string_view head, const std::function<std::string()>& 
   if (!is_http || method.empty() || !target.starts_with('/')) {
     return Sentence("400 Bad Request", "the request is no HTTP/1.1, expected GET /metrics");
   }
-  if (method != "GET" && method != "HEAD") {
-    return Sentence("405 Method Not Allowed", "the method is not served, expected GET /metrics", "Allow: GET, HEAD\r\n");
+  const bool head_only = method == "HEAD";
+  if (method != "GET" && !head_only) {
+    return Sentence("405 Method Not Allowed", "the method is not served, expected GET /metrics", false, "Allow: GET, HEAD\r\n");
   }
-  if (TakeUntil('?', &target) != "/metrics") return Sentence("404 Not Found", "there is nothing at this path, expected /metrics");
-  return Answer("200 OK", metrics(), "text/plain; version=0.0.4; charset=utf-8", method == "HEAD");
+  if (TakeUntil('?', &target) != "/metrics") return Sentence("404 Not Found", "there is nothing at this path, expected /metrics", head_only);
+  return Answer("200 OK", metrics(), "text/plain; version=0.0.4; charset=utf-8", head_only);
 }
 
 }  // namespace

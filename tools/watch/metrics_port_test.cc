@@ -86,6 +86,7 @@ TEST_F(MetricsPortTest, AnswersPrometheus) {
 TEST_F(MetricsPortTest, AnswersAnythingElseWithASentence) {
   Open({});
   EXPECT_THAT(Ask("GET / HTTP/1.1\r\n\r\n"), AllOf(StartsWith("HTTP/1.1 404 "), EndsWith("\r\n\r\nthere is nothing at this path, expected /metrics\n")));
+  EXPECT_THAT(Ask("HEAD / HTTP/1.1\r\n\r\n"), AllOf(StartsWith("HTTP/1.1 404 "), EndsWith("\r\n\r\n")));
   EXPECT_THAT(Ask("GET /metricsx HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(Ask("POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), AllOf(StartsWith("HTTP/1.1 405 "), HasSubstr("\r\nAllow: GET, HEAD\r\n")));
   for (const char* request : {"\r\n\r\n", "GET\r\n\r\n", "GET /metrics\r\n\r\n", "GET metrics HTTP/1.1\r\n\r\n", "GET /metrics HTTP/2\r\n\r\n",
