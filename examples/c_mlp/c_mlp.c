@@ -9,6 +9,8 @@
 //   ./c_mlp --make-token job.token
 //   ./c_mlp --token job.token --workers 2 --rank 0 --port 4711
 //   ./c_mlp --token job.token --workers 2 --rank 1 --port 4711
+// or both by poseidon run -n 2 --watch sh -c COMMAND, where COMMAND is
+//   ./c_mlp --token $POSEIDON_TOKEN_FILE --workers 2 --rank $RANK --port $POSEIDON_PORT
 // Each prints its loss, the hash of its weights (equal on all ranks, bit for bit), and what every
 // layer sent and received. --schemes 'fc1=sfb;fc2=sfb' sends factors instead of gradients.
 #include <inttypes.h>
@@ -331,6 +333,9 @@ int main(int argc, char** argv) {
   poseidon_options options = POSEIDON_NEW(poseidon_options);
   options.workers = 1;
   options.final_plan_step = POSEIDON_NEVER;
+  // Where `poseidon run` reads how this worker does, and what ended the job.
+  options.figures_file = getenv("POSEIDON_FIGURES_FILE");
+  options.verdict_file = getenv("POSEIDON_VERDICT_FILE");
   uint64_t steps = 100, rank = 0, port = 0;
   for (int i = 1; i < argc; i += 2) {
     const char* const flag = argv[i];

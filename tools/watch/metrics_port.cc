@@ -74,7 +74,7 @@ class MetricsPort::Server {
     acceptor_.open(here.protocol(), error);
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor_.bind(here, error);
-    if (!error) acceptor_.listen(static_cast<int>(bounds_.connections), error);
+    if (!error) acceptor_.listen(tcp::acceptor::max_listen_connections, error);
     if (!error) port_ = acceptor_.local_endpoint(error).port();
     return error;
   }
