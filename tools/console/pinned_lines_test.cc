@@ -71,9 +71,10 @@ class Screen {
 
 class PinnedLinesTest : public ::testing::Test {
  protected:
-  PinnedLinesTest() {
-    EXPECT_EQ(pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK), 0);
-    writer_ = new LineWriter(ends_[1]);  // lives as long as its thread
+  static std::array<int, 2> Pipe() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    return ends;
   }
   // What was written since.
   std::string Written() {
@@ -85,8 +86,8 @@ class PinnedLinesTest : public ::testing::Test {
   }
   void See() { screen_.Take(Written()); }
 
-  std::array<int, 2> ends_{};
-  LineWriter* writer_ = nullptr;
+  const std::array<int, 2> ends_ = Pipe();
+  LineWriter* const writer_ = new LineWriter(ends_[1]);  // lives as long as its thread
   TerminalSize size_{20, 6};
   Screen screen_{{20, 6}};
   PinnedLines pinned_{*writer_, [this] { return size_; }};
@@ -99,29 +100,36 @@ TEST_F(PinnedLinesTest, StayBelowWhatIsPrinted) {
   EXPECT_EQ(screen_.row(), 0u);
   EXPECT_EQ(screen_.column(), 0u);
   for (int i = 0; i < 10; ++i) pinned_.Print("line " + std::to_string(i) + "\n");
+  See();  // what waits for the terminal would keep the next picture from it
+  EXPECT_EQ(screen_.rows().at(11), "0 fine");
   pinned_.Show({{"title 2"}, {"0"}, {"1 better"}});
   See();
   EXPECT_THAT(screen_.rows(), ElementsAre("line 0", "line 1", "line 2", "line 3", "line 4", "line 5", "line 6", "line 7", "line 8", "line 9",
                                           "title 2", "0", "1 better"));
   pinned_.Close({{"title 3"}, {"0 has ended"}});
-  writer_->Write("poseidon: rank 0 failed\n");
+  writer_->Write("rank 0 failed\n");
   See();
   EXPECT_EQ(screen_.rows().at(10), "title 3");
   EXPECT_EQ(screen_.rows().at(11), "0 has ended");
-  EXPECT_EQ(screen_.rows().at(12), "poseidon: rank 0 failed");
+  EXPECT_EQ(screen_.rows().at(12), "rank 0 failed");
   EXPECT_EQ(screen_.row(), 13u);
 }
 
 TEST_F(PinnedLinesTest, AProgressBarIsTheLastOfThem) {
   pinned_.Show({{"title"}});
+  See();
   pinned_.Note("\x1b[31m10%\x1b[0m\x07");
   See();
   EXPECT_THAT(screen_.rows(), ElementsAre("title", "10%"));
   pinned_.Note("20%");
+  See();
+  EXPECT_THAT(screen_.rows(), ElementsAre("title", "20%"));
   pinned_.Print("between\n");
   See();
   EXPECT_THAT(screen_.rows(), ElementsAre("between", "title", "20%"));
   pinned_.Note("");
+  See();
+  EXPECT_THAT(screen_.rows(), ElementsAre("between", "title"));
   pinned_.Hide();
   See();
   EXPECT_THAT(screen_.rows(), ElementsAre("between", ""));
@@ -176,6 +184,8 @@ TEST(WidthTest, LinesAreCutBetweenCharacters) {
   EXPECT_EQ(Clipped("a東京", 2), "a");  // two columns each
   EXPECT_EQ(ColumnsOf("a東é"), 4u);
   EXPECT_EQ(Clipped("abc", 0), "");
+  EXPECT_EQ(ColumnsOf("10%|██▌  | 3/30 [00:01<00:10, 2.6it/s]"), 38u);
+  EXPECT_EQ(ColumnsOf("✅한ㅏ🚀"), 8u);
 }
 
 }  // namespace

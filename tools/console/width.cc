@@ -14,9 +14,18 @@ namespace {
 
 constexpr std::size_t kLeast = 40;
 
-// Of the character that begins with this byte of UTF-8; none of a byte that goes on with one. Wide characters are among those of
-// three bytes and more.
-std::size_t ColumnsOfByte(unsigned char byte) { return (byte & 0xc0) == 0x80 ? 0 : byte >= 0xe0 ? 2 : 1; }
+// Of the character of UTF-8 that begins at `at`; 0 where one goes on there. By its first two bytes, so where some of a block of characters
+// are wide all count two; but not the blocks and lines of which progress bars are made.
+std::size_t ColumnsAt(std::string_view line, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return i < line.size() ? static_cast<unsigned char>(line[i]) : 0u; };
+  const unsigned first = byte(at), second = byte(at + 1);
+  if ((first & 0xc0) == 0x80) return 0;
+  if (first < 0xe1 || first == 0xee) return 1;
+  if (first == 0xe1) return second < 0x86 ? 2 : 1;  // Hangul
+  if (first > 0xe2) return 2;                       // Chinese, Japanese, Korean; pictures
+  const bool symbols = (second >= 0x8c && second <= 0x8f) || (second >= 0x98 && second <= 0x9e) || second >= 0xac;
+  return symbols ? 2 : 1;
+}
 
 }  // namespace
 
@@ -40,14 +49,14 @@ TerminalSize SizeOfTerminal(int descriptor) {
 
 std::size_t ColumnsOf(std::string_view line) {
   std::size_t columns = 0;
-  for (const char c : line) columns += ColumnsOfByte(static_cast<unsigned char>(c));
+  for (std::size_t i = 0; i < line.size(); ++i) columns += ColumnsAt(line, i);
   return columns;
 }
 
 std::string Clipped(std::string_view line, std::size_t columns) {
   std::size_t taken = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
-    taken += ColumnsOfByte(static_cast<unsigned char>(line[i]));
+    taken += ColumnsAt(line, i);
     if (taken > columns) return std::string(line.substr(0, i));
   }
   return std::string(line);

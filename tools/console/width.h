@@ -23,7 +23,7 @@ struct TerminalSize {
 };
 TerminalSize SizeOfTerminal(int descriptor);
 
-// How many columns a terminal needs for a line of UTF-8, at most: each character of a script that has wide ones counts two.
+// How many columns a terminal needs for a line of UTF-8, at most.
 std::size_t ColumnsOf(std::string_view line);
 // The beginning of a line that fits into so many columns.
 std::string Clipped(std::string_view line, std::size_t columns);
