@@ -5,7 +5,9 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -103,6 +105,22 @@ def test_sigterm_at_the_launcher_reaches_the_other_machine(bench, machines):
         assert job.finish() == 0, job.err.text
     assert len(list(bench.folder.glob("snap_iter_*.solverstate"))) == 1
     assert not member_processes(bench)
+
+
+def test_a_member_on_another_machine_tells_how_it_does(bench, machines):
+    """The launcher's port is on its own machine, and has the steps of both."""
+    scrape = [*inside(machines.name(0)), sys.executable, "-c",
+              "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9400/metrics').read().decode())"]
+    with start_endless(bench, machines, "--metrics-port", 9400) as job:
+        assert job.out.wait(r"^iteration 10,"), job.err.text
+        deadline = time.monotonic() + jobs.PATIENCE
+        there = f'rank="1",host="{machines.addresses[1]}"'
+        while not re.search(rf"^poseidon_steps_total\{{{there}\}} [1-9]", subprocess.run(scrape, capture_output=True, text=True).stdout, re.MULTILINE):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert ("127.0.0.1", 9400) in jobs.listening_sockets([job.pid])
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.finish() == 0, job.err.text
 
 
 def test_a_killed_member_on_another_machine_is_named(bench, machines):

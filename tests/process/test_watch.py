@@ -62,6 +62,7 @@ def heads(rows):
     return [at for at, row in enumerate(rows) if HEAD.match(row)]
 
 
+@pytest.mark.skipif(bool(os.environ.get("POSEIDON_SANITIZE")), reason="a sanitizer wants to be the first library")
 def test_a_table_stays_below_what_the_ranks_of_a_script_print(poseidon, script):
     with TerminalJob(poseidon, "run", "-n", 2, "--watch", sys.executable, "-B", script, cwd=script.parent, environment=ENVIRONMENT,
                      columns=120, rows=20) as job:
