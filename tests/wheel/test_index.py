@@ -115,6 +115,15 @@ def test_the_core_asks_for_nothing_and_the_trainer_for_its_torch(empty, index, w
 
 
 @pytest.mark.parametrize("fixture", ("wheel", "trainer_wheel"))
+def test_it_has_the_licence(request, fixture):
+    file = request.getfixturevalue(fixture)
+    name, text = of(file)
+    assert metadata.parse_email(text)[0]["license_files"] == ["LICENSE"]
+    with zipfile.ZipFile(file) as files:
+        assert files.read(name.replace("METADATA", "licenses/LICENSE")) == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.mark.parametrize("fixture", ("wheel", "trainer_wheel"))
 def test_its_page_on_an_index_says_what_is_so(request, fixture):
     raw, unknown = metadata.parse_email(of(request.getfixturevalue(fixture))[1])
     assert unknown == {}
