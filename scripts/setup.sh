@@ -4,7 +4,7 @@
 # apt-get (as root or through sudo), Python packages into .venv of the checkout through pip, with
 # the user's own pip configuration.
 #
-#   scripts/setup.sh [demo|test|develop]      default: test
+#   scripts/setup.sh [demo|wheel|test|develop]      default: test
 #
 # Running it again changes nothing and takes a fraction of a second.
 set -euo pipefail
@@ -15,9 +15,10 @@ unset PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_USER
 level=${1:-test}
 case $level in
   demo) levels='demo' ;;
-  test) levels='demo|test' ;;
-  develop) levels='demo|test|develop' ;;
-  *) echo "setup: unknown level '$level', expected demo, test or develop" >&2; exit 2 ;;
+  wheel) levels='demo|wheel' ;;
+  test) levels='demo|wheel|test' ;;
+  develop) levels='demo|wheel|test|develop' ;;
+  *) echo "setup: unknown level '$level', expected demo, wheel, test or develop" >&2; exit 2 ;;
 esac
 
 listed() { # listed debian|python: the packages of this level, one a line
