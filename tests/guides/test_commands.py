@@ -41,7 +41,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does
     "make test": (BUILDS, ".ci/run::make test"),
     "make wheel": (BUILDS, "Makefile::wheel"),
     "make docs": (BUILDS, "tests/annotations/test_reference.py"),
-    "./install.sh": (BUILDS, "Dockerfile::install.sh"),
+    "./install.sh": (BUILDS, "scripts/try_install.sh"),
     "poseidon doctor --hosts a,b": (HOSTS, "tests/doctor/test_hosts.py::test_healthy_hosts_are_well"),
     "poseidon doctor --hosts a,b,c": (HOSTS, "tests/doctor/test_hosts.py::test_healthy_hosts_are_well"),
     "poseidon run --hosts a,b,c python quickstart.py": (HOSTS, "tests/process/test_ssh.py::test_ranks_of_two_machines_meet"),
@@ -49,13 +49,17 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does
         (HOSTS, "tests/process/test_ssh.py::test_machines_train_as_one_machine_does"),
     "poseidon train --solver solver.prototxt --workers 3 --hosts a,b,c":
         (HOSTS, "tests/process/test_ssh.py::test_machines_train_as_one_machine_does"),
-    "for h in a b c; do scp poseidon_train-*.whl quickstart.py $h:; done": (HOSTS, "scripts/try_install.sh"),
-    "for h in a b c; do ssh $h 'python3 -m venv poseidon && poseidon/bin/pip install torch numpy --index-url "
-    "https://download.pytorch.org/whl/cpu'; done": (HOSTS, "scripts/try_install.sh"),
+    **{command: (HOSTS, "scripts/try_two_hosts.sh") for command in (
+        "sudo apt install openssh-server python3-venv",
+        "ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519",
+        "for h in a b c; do ssh-copy-id $h; done",
+        "for h in a b c; do scp poseidon_train-*.whl quickstart.py $h:; done",
+        "for h in a b c; do ssh $h 'python3 -m venv poseidon && poseidon/bin/pip install torch numpy --no-compile --index-url "
+        "https://download.pytorch.org/whl/cpu'; done",
+        "for h in a b c; do ssh $h 'poseidon/bin/pip install poseidon_train-*.whl'; done",
+        "cd && . poseidon/bin/activate")},
     "for h in a b c; do ssh $h 'python3 -m venv poseidon && poseidon/bin/pip install tensorflow-cpu'; done":
         (HOSTS, "tests/wheel/test_tensorflow.py::test_keras_trains_on_two_workers"),
-    "for h in a b c; do ssh $h 'poseidon/bin/pip install poseidon_train-*.whl'; done": (HOSTS, "scripts/try_install.sh"),
-    "cd && . poseidon/bin/activate": (HOSTS, "scripts/try_install.sh"),
 }
 MEANT = {"poseidon COMMAND --help": "poseidon train --help"}  # where a word stands for any
 
