@@ -58,10 +58,25 @@ class ChineseTest(unittest.TestCase):
         self.assertEqual(english, chinese)
 
 
-class CitationTest(unittest.TestCase):
-    def test_it_is_of_this_version(self):
-        built = re.search(r"^project\(poseidon VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE).group(1)
-        self.assertIn(f"\nversion: {built}\n", (ROOT / "CITATION.cff").read_text())
+class VersionTest(unittest.TestCase):
+    """CMakeLists.txt has the version, and who else names one names that; tests/wheel looks into the wheels that were built."""
+
+    def test_all_name_the_same(self):
+        def read(name):
+            return (ROOT / name).read_text()
+        built = re.search(r"^project\(poseidon VERSION (\S+)", read("CMakeLists.txt"), re.MULTILINE)[1]
+        citation = read("CITATION.cff")
+        self.assertIn(f"\nversion: {built}\n", citation)
+        released = re.search(r"^date-released: (\d{4}-\d\d-\d\d)$", citation, re.MULTILINE)[1]
+        headings = re.findall(r"^## (.*)$", read("CHANGELOG.md"), re.MULTILINE)
+        self.assertEqual(headings[:2], ["Unreleased", f"{built}, {released}"])
+        for project in "pyproject.toml", "frontends/caffe/wheel/pyproject.toml":
+            self.assertRegex(read(project), r'(?m)^dynamic = \[.*"version"')
+        for page in "README.md", "README.zh.md", "docs/torch.md", "docs/docker.md", "docs/caffe.md", "docs/keras.md", "CONTRIBUTING.md":
+            named = re.findall(r"poseidon_train(?:_caffe)?-(\d[\d.]*\d)", read(page))
+            self.assertEqual(set(named) - {built}, set(), page)
+        self.assertIn(f"poseidon_train-{built}-", read("README.md"))
+        self.assertIn(f'org.opencontainers.image.version="{built}"', read("Dockerfile"))
 
 
 class LinksTest(unittest.TestCase):
