@@ -18,8 +18,6 @@ RUN --mount=type=cache,target=/root/.cache/ccache \
     scripts/wheel.sh /wheels && scripts/wheel.sh --trainer /wheels
 
 FROM debian:12-slim
-ARG CPU_INDEX
-ARG TORCH=cpu
 LABEL org.opencontainers.image.title="Poseidon" \
       org.opencontainers.image.description="Data-parallel training of deep networks over ordinary Ethernet" \
       org.opencontainers.image.version="0.1.0" \
@@ -32,6 +30,8 @@ RUN apt-get update && \
     rm -rf /var/lib/apt/lists/* && \
     useradd --create-home --uid 1000 --shell /bin/bash poseidon && \
     install --directory --owner 1000 --group 1000 /work
+ARG CPU_INDEX
+ARG TORCH=cpu
 # Without --no-compile: the user cannot write beside the packages, so that Python would compile them at every start.
 RUN --mount=type=bind,source=scripts/dependencies.txt,target=/tmp/dependencies.txt \
     python3 -m venv /opt/poseidon && \

@@ -95,6 +95,7 @@ class ComposeTest(unittest.TestCase):
         environments = [service["environment"] for service in services.values()]
         self.assertEqual([one["RANK"] for one in environments], [str(rank) for rank in range(len(services))])
         self.assertEqual({one["WORLD_SIZE"] for one in environments}, {str(len(services))})
+        self.assertEqual([service["hostname"] for service in services.values()], list(services))  # errors name it
         first = next(iter(services))
         self.assertEqual({one["MASTER_ADDR"] for one in environments}, {first})  # whose rank is 0
         self.assertEqual([service.get("depends_on") for service in services.values()], [None] + [[first]] * (len(services) - 1))

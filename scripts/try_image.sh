@@ -4,7 +4,7 @@
 # Then, as the image's user: version, doctor, a job of two processes, the trainer; and the three services of compose.yaml, each with
 # its environment, its files and its user, in a network of its own with an address that its name has.
 #
-#   scripts/try_image.sh ROOT FOLDER
+#   [TORCH=cuda] scripts/try_image.sh ROOT FOLDER
 #
 # ROOT is what `debootstrap --variant=minbase --include=ca-certificates bookworm ROOT` makes, with the settings of apt and pip that its
 # network needs; it stays as it is. It stands for debian:12-slim, so that nothing comes from a registry of images. FOLDER gets buildah, the
@@ -63,21 +63,26 @@ if ! reached "$index"; then
   echo "           $index is out of reach: PyTorch comes from what pip is configured with"
   index=
 fi
+torch=${TORCH:-cpu}
+image=localhost/poseidon:$torch
 volumes=()
-for one in ${PIP_FIND_LINKS:-}; do [ ! -d "$one" ] || volumes+=(--volume "$one:$one:ro"); done
+for one in ${PIP_FIND_LINKS:-}; do  # builds of torch for CPUs may be there
+  [ "$torch" = cuda ] || [ ! -d "$one" ] || volumes+=(--volume "$one:$one:ro")
+done
 
 step "buildah is installed" install_buildah
 step "ROOT is an image" make_base
-step "the image is built" on buildah bud --layers --pull-never --build-arg "CPU_INDEX=$index" "${volumes[@]}" --tag localhost/poseidon /src
-on buildah images --format '{{.Name}}:{{.Tag}} has {{.Size}}' localhost/poseidon | tr -s ' ' | sed 's/^/           /'
+step "the image is built" on buildah bud --layers --pull-never --build-arg "CPU_INDEX=$index" --build-arg "TORCH=$torch" \
+  "${volumes[@]}" --tag "$image" /src
+on buildah images --format '{{.Name}}:{{.Tag}} has {{.Size}}' "$image" | tr -s ' ' | sed 's/^/           /'
 
 version=$(sed -n 's/^project(poseidon VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
-says=$(on buildah inspect --type image --format '{{.OCIv1.Config.User}} {{.OCIv1.Config.Entrypoint}} {{index .OCIv1.Config.Labels "org.opencontainers.image.version"}}' \
-  localhost/poseidon)
-[ "$says" = "1000:1000 [poseidon] $version" ] || { echo "try_image: failed: the image says '$says'"; exit 1; }
+says=$(on buildah inspect --type image "$image" | python3 -c 'import json, sys; of = json.load(sys.stdin)["OCIv1"]["config"]
+print(of["User"], of["Entrypoint"], of["Labels"]["org.opencontainers.image.version"])')
+[ "$says" = "1000:1000 ['poseidon'] $version" ] || { echo "try_image: failed: the image says '$says'"; exit 1; }
 
 mkdir -p "$machine/root/caffe"
-container=$(on buildah from --pull-never localhost/poseidon)
+container=$(on buildah from --pull-never "$image")
 inside() { on buildah run --volume /src/examples:/examples:ro --volume /root/caffe:/caffe:ro "$container" -- "$@"; }
 no_compiler() { inside sh -c 'for one in cc gcc g++ cmake ninja make; do ! command -v $one || exit 1; done; [ "$(id -u)" = 1000 ]'; }
 says_version() { [ "$(inside poseidon --version)" = "poseidon $version" ]; }
@@ -117,7 +122,7 @@ def here(path):
 
 for name, service in job["services"].items():
     files = service["volumes"] + [f"{job['secrets'][secret]['file']}:/run/secrets/{secret}:ro" for secret in service["secrets"]]
-    words = ["--user", service["user"], *(word for file in files for word in ("--volume", here(file))),
+    words = ["--user", service["user"], "--hostname", service["hostname"], *(word for file in files for word in ("--volume", here(file))),
              *(word for pair in service["environment"].items() for word in ("--env", "=".join(pair)))]
     print(name, shlex.join(words), shlex.join(service["entrypoint"]), sep="\t")
 SERVICES
@@ -144,7 +149,7 @@ step "a token for the services of compose.yaml" make_token
 start_services() {
   local name words command container failed=0 started=()
   while IFS=$'\t' read -r name words command; do
-    container=$(on buildah from --pull-never "${names[@]}" localhost/poseidon)
+    container=$(on buildah from --pull-never "${names[@]}" "$image")
     # Processes of its own too, as in a container: Poseidon's workers look whether they are on one machine.
     of_network "${holders[$name]}" unshare --mount --pid --fork --kill-child env -i "${clean[@]}" chroot "$machine" sh -c \
       "mount -t proc proc /proc && exec buildah run $words $container -- $command" > >(sed "s/^/$name  | /") 2>&1 &
