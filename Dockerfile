@@ -16,6 +16,9 @@ RUN PIP_EXTRA_INDEX_URL="$CPU_INDEX" scripts/setup.sh wheel
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/ccache \
     scripts/wheel.sh /wheels && scripts/wheel.sh --trainer /wheels
+# As the image's own pip would install them: what follows is the layer that changes with every version, 90 MB.
+RUN python3 -m venv /opt/poseidon && \
+    /opt/poseidon/bin/pip install --no-index --no-deps --root /installed /wheels/*.whl
 
 FROM debian:12-slim
 LABEL org.opencontainers.image.title="Poseidon" \
@@ -42,8 +45,8 @@ RUN --mount=type=bind,source=scripts/dependencies.txt,target=/tmp/dependencies.t
       *) echo "Dockerfile: TORCH is '$TORCH', expected cpu or cuda" >&2; exit 2 ;; \
     esac && \
     /opt/poseidon/bin/pip install --no-cache-dir "$@" "$torch" numpy
-RUN --mount=type=bind,from=wheels,source=/wheels,target=/tmp/wheels \
-    /opt/poseidon/bin/pip install --no-cache-dir --no-index /tmp/wheels/*.whl
+COPY --from=wheels /installed/opt/poseidon /opt/poseidon
+RUN /opt/poseidon/bin/pip check
 ENV PATH=/opt/poseidon/bin:$PATH
 USER 1000:1000
 WORKDIR /work
