@@ -73,7 +73,7 @@ def test_it_holds_the_program_and_licences(trainer_wheel):
         assert [name for name in names if not INSIDE.fullmatch(name)] == []
         program = files.read("poseidon_caffe/bin/poseidon")
         [metadata] = [files.read(name).decode() for name in names if name.endswith("/METADATA")]
-    assert {f"poseidon_caffe/licenses/{one}.txt" for one in ("poseidon", "openssl", "protobuf", "hdf5", "snappy", "libjpeg-turbo", "libpng")} <= set(names)
+    assert {f"poseidon_caffe/licenses/{one}.txt" for one in ("openssl", "protobuf", "hdf5", "snappy", "libjpeg-turbo", "libpng")} <= set(names)
     assert str(ROOT).encode() not in program and sysconfig.get_path("purelib").encode() not in program
     version = trainer_wheel.name.split("-")[1]
     assert re.findall(r"^Requires-Dist: (.*)", metadata, re.M) == [f"poseidon-train=={version}", f"torch=={MINOR}.*"]
