@@ -38,8 +38,10 @@ wheel: setup ## the Python wheels of core and trainer, into build/dist, tested w
 	@.venv/bin/python3 -B -m pytest -q -rs -p no:cacheprovider tests/wheel --wheel build/dist/poseidon_train-*.whl \
 	  --trainer-wheel build/dist/poseidon_train_caffe-*.whl
 
-docs: setup ## the reference of the Python package as HTML, into build/docs
-	@.venv/bin/python3 -B scripts/docs.py
+site: ## the documentation as HTML, into build/site
+	@scripts/setup.sh site
+	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/python3 -B -m mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 build: ## the poseidon command, into build/release/bin, and the libraries of the front ends
 	@scripts/setup.sh demo
@@ -60,4 +62,4 @@ format: ## clang-format over the lines changed since the last commit
 clean: ## remove what was built; .venv and demo/ stay
 	rm -rf build
 
-.PHONY: help demo test check soak golden bench wheel docs build setup tidy format clean
+.PHONY: help demo test check soak golden bench wheel site build setup tidy format clean

@@ -4,7 +4,7 @@
 # apt-get (as root or through sudo), Python packages into .venv of the checkout through pip, with
 # the user's own pip configuration.
 #
-#   scripts/setup.sh [demo|wheel|test|develop]      default: test
+#   scripts/setup.sh [demo|wheel|site|test|develop]      default: test
 #
 # Running it again changes nothing and takes a fraction of a second.
 set -euo pipefail
@@ -16,14 +16,15 @@ level=${1:-test}
 case $level in
   demo) levels='demo' ;;
   wheel) levels='demo|wheel' ;;
-  test) levels='demo|wheel|test' ;;
-  develop) levels='demo|wheel|test|develop' ;;
-  *) echo "setup: unknown level '$level', expected demo, wheel, test or develop" >&2; exit 2 ;;
+  site) levels='site' ;;
+  test) levels='demo|wheel|site|test' ;;
+  develop) levels='demo|wheel|site|test|develop' ;;
+  *) echo "setup: unknown level '$level', expected demo, wheel, site, test or develop" >&2; exit 2 ;;
 esac
 
 listed() { # listed debian|python: the packages of this level, one a line
   awk -v levels="^($levels)\$" -v source="$1" \
-    '$1 ~ levels && $2 == source { for (i = 3; i <= NF; ++i) print $i }' scripts/dependencies.txt
+    '$1 ~ levels && $2 == source { for (i = 3; i <= NF; ++i) if (!seen[$i]++) print $i }' scripts/dependencies.txt
 }
 
 # The same interpreter every time: Debian's, because python3-venv belongs to it and because another
@@ -114,6 +115,7 @@ install_debian
 # The environments side by side: pip works in one thread, and much of its time is the network's and the disk's.
 installing=()
 install_python python .venv & installing+=($!)
+install_python site .venv-site & installing+=($!)
 # Without them their tests are skipped, which POSEIDON_TENSORFLOW=0 wishes.
 if [ "${POSEIDON_TENSORFLOW:-1}" != 0 ]; then
   install_python tensorflow .venv-tensorflow & installing+=($!)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poseidon under Keras 3.
 
-  import poseidon.keras as poseidon
-  model = poseidon.distribute(model)               # before or after compile(); one worker trains as always
-  model.fit(poseidon.shard(dataset), epochs=5)     # on torch: a DataLoader
+    import poseidon.keras as poseidon
+    model = poseidon.distribute(model)               # before or after compile(); one worker trains as always
+    model.fit(poseidon.shard(dataset), epochs=5)     # on torch: a DataLoader
 
 Gradients become means over all workers before the optimizer sees them; arrays given to fit are divided among the workers.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poseidon under a TensorFlow training loop.
 
-  import poseidon.tensorflow as poseidon
-  poseidon.init()                                   # as poseidon run, torchrun, mpirun or srun started us
-  with tf.GradientTape() as tape: ...
-  gradients = poseidon.reduce(tape.gradient(loss, variables), variables)
+    import poseidon.tensorflow as poseidon
+    poseidon.init()                                   # as poseidon run, torchrun, mpirun or srun started us
+    with tf.GradientTape() as tape: ...
+    gradients = poseidon.reduce(tape.gradient(loss, variables), variables)
 
 or `tape = poseidon.GradientTape(tape)`, whose gradient() gives means. The loop is a tf.function, or the exchange overlaps
 with nothing. Keras models: poseidon.keras.
@@ -82,10 +82,12 @@ def joined() -> Session:
 
 
 def rank() -> int:
+    """Of this process, from 0. Raises PoseidonError where init has not been called."""
     return joined().rank
 
 
 def workers() -> int:
+    """How many there are. Raises PoseidonError where init has not been called."""
     return joined().workers
 
 
