@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command that a first page quotes runs, or is in ELSEWHERE, which names what runs it. Of a block that quotes an output the
+"""Every command that a guide quotes runs, or is in ELSEWHERE, which says why not and names what runs it. Of a block that quotes an output the
 lines after `$ ` are commands; what they print is not compared, because it has times in it."""
 import functools
 import gzip
@@ -20,11 +20,19 @@ import caffe_files  # noqa: E402
 import programs  # noqa: E402
 
 PATIENCE = 300 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # seconds; a command takes a few
-PAGES = ("README.md", "docs/torch.md", "docs/keras.md", "docs/caffe.md")
-PROGRAMS = re.compile(r"(poseidon|python3?|pip|make|sudo|source|mpirun|srun|torchrun|for|cd|ssh|scp|\./[\w./]+)(?= |$)")
+FIRST = ("README.md", "docs/torch.md", "docs/keras.md", "docs/caffe.md")
+GUIDES = ("docs/index.md", "docs/install.md", "docs/two-hosts.md", "docs/compare.md", "docs/faq.md", "docs/gpu.md", "docs/history.md",
+          "docs/distributed.md", "docs/launchers.md", "docs/doctor.md", "docs/lost-members.md", "docs/bandwidth.md", "docs/strategies.md", "docs/c.md",
+          "docs/torch/what-you-get.md", "docs/torch/from-ddp.md", "docs/torch/checks.md", "docs/torch/plan.md", "docs/torch/limits.md",
+          "docs/keras/what-you-get.md", "docs/keras/data.md", "docs/keras/from-horovod.md", "docs/keras/overlap.md", "docs/keras/on-torch.md",
+          "docs/keras/limits.md")
+PAGES = FIRST + GUIDES
+PROGRAMS = re.compile(r"(poseidon|python3?|pip|make|sudo|source|mpirun|srun|torchrun|for|cd|ssh|scp|ssh-[\w-]+|\./[\w./]+)(?= |$)")
 
 NETWORK, HOSTS, BUILDS, LONG = "needs a network", "needs other hosts", "builds for minutes", "takes long"
-ELSEWHERE = {  # by command: why it does not run here, and where it does
+AS_ROOT, LAUNCHER = "changes the system as root", "needs the launcher"
+MEETS, TRAINS = "tests/process/test_ssh.py::test_ranks_of_two_machines_meet", "tests/process/test_ssh.py::test_machines_train_as_one_machine_does"
+ELSEWHERE = {  # by command: why it does not run here, and where it does, or None where no test runs it
     "sudo apt install python3-venv": ("needs root", "scripts/try_install.sh"),
     "python3 -m venv ~/poseidon && . ~/poseidon/bin/activate": ("the next lines need a network", "scripts/try_install.sh"),
     "pip install torch numpy --no-compile --index-url https://download.pytorch.org/whl/cpu": (NETWORK, "scripts/try_install.sh"),
@@ -40,7 +48,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does
     "make build": (BUILDS, "Makefile::build"),
     "make test": (BUILDS, ".ci/run::make test"),
     "make wheel": (BUILDS, "Makefile::wheel"),
-    "make docs": (BUILDS, "tests/annotations/test_reference.py"),
+    "make site": ("needs an environment of its own", "tests/site/test_site.py::site"),
     "./install.sh": (BUILDS, "scripts/try_install.sh"),
     "poseidon doctor --hosts a,b": (HOSTS, "tests/doctor/test_hosts.py::test_healthy_hosts_are_well"),
     "poseidon doctor --hosts a,b,c": (HOSTS, "tests/doctor/test_hosts.py::test_healthy_hosts_are_well"),
@@ -60,8 +68,54 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does
         "cd && . poseidon/bin/activate")},
     "for h in a b c; do ssh $h 'python3 -m venv poseidon && poseidon/bin/pip install tensorflow-cpu'; done":
         (HOSTS, "tests/wheel/test_tensorflow.py::test_keras_trains_on_two_workers"),
+    # docs/two-hosts.md, install.md
+    "sudo apt install git make python3 python3-venv": (AS_ROOT, None),
+    r"printf '192.0.2.1 a\n192.0.2.2 b\n' | sudo tee -a /etc/hosts": (AS_ROOT, None),
+    "sudo apt install openssh-server openssh-client python3-venv": (AS_ROOT, None),
+    "sudo nft add rule inet filter input ip saddr 192.0.2.2 tcp dport 32768-60999 accept": (AS_ROOT, None),
+    "ssh-keygen -t ed25519": ("asks for a passphrase", "tests/process/machines.py::make_keys"),
+    "ssh-copy-id b": ("asks for a password", None),
+    "ssh b": (HOSTS, None),
+    "ssh b hostname": (HOSTS, None),
+    "scp poseidon_train-*.whl b:": (HOSTS, "scripts/try_install.sh"),
+    "scp -r first b:": (HOSTS, None),
+    "scp quickstart.pt b:first/": (HOSTS, None),
+    "pip install ~/poseidon_train-*.whl": (BUILDS, "scripts/try_install.sh"),
+    "cd ~/first && poseidon run --hosts a,b python quickstart.py": (HOSTS, MEETS),
+    # docs/launchers.md, lost-members.md, bandwidth.md
+    "poseidon run --hosts a:2,b:2 python train.py": (HOSTS, MEETS),
+    "poseidon run --hostfile cluster.txt -n 6 python train.py --lr 0.1": (HOSTS, MEETS),
+    "poseidon run -n 2 --hosts a,b": (HOSTS, MEETS),
+    "mpirun -n 4 poseidon train --solver lenet_solver.prototxt": (LAUNCHER, "tests/process/test_launchers.py::test_the_real_launcher"),
+    "srun -n 4 poseidon train --solver lenet_solver.prototxt --token-file ~/token":
+        (LAUNCHER, "tests/process/test_launchers.py::test_three_processes_train_as_three_workers"),
+    "torchrun --no-python --nproc-per-node 4 poseidon train --solver lenet_solver.prototxt":
+        (LONG, "tests/process/test_launchers.py::test_the_real_launcher"),
+    "mpirun -n 4 python3 train.py": (LAUNCHER, "tests/torch/test_meeting.py"),
+    "srun -n 4 python3 train.py": (LAUNCHER, "tests/torch/test_meeting.py"),
+    "torchrun --nproc-per-node 4 train.py": (LONG, "tests/torch/test_meeting.py"),
+    "torchrun --max-restarts 3": (LONG, "tests/torch/test_faults.py::test_a_job_that_torchrun_restarts_ends_as_one_that_nothing_has_befallen"),
+    "poseidon train --solver lenet_solver.prototxt --workers 4 --hostfile cluster.txt": (HOSTS, TRAINS),
+    "poseidon train --solver lenet_solver.prototxt --workers 4 --snapshot lenet_iter_500.solverstate":
+        (LONG, "tests/process/test_resume.py::test_resume_goes_on_bit_for_bit"),
+    "poseidon train --solver solver.prototxt --hosts a,b,c --bandwidth 400Mbit": (HOSTS, TRAINS),
+    "POSEIDON_BANDWIDTH=400Mbit poseidon run --hosts a,b,c python train.py": (HOSTS, MEETS),
+    "python3 -m benchmarks.bandwidth": (LONG, None),
+    # docs/strategies.md, c.md, torch and keras
+    "poseidon compare --solver examples/lenet/lenet_solver.prototxt --workers 2": (LONG, "tests/process/test_train.py::test_strategies_are_compared"),
+    "poseidon compare -n 2 python train.py": (LONG, "tests/process/test_train.py::test_strategies_are_compared_on_a_script"),
+    "make build && cmake --install build/release --prefix DIR": (BUILDS, "tests/c_api/installed_test.py"),
+    "poseidon run -n 2 .venv-tensorflow/bin/python3 examples/tensorflow/applications.py VGG19":
+        (LONG, "tests/tensorflow/test_examples.py::test_an_example_runs"),
+    "poseidon run -n 2 .venv-tensorflow/bin/python3 examples/tensorflow/applications.py NET 24":
+        (LONG, "tests/tensorflow/test_examples.py::test_an_example_runs"),
+    "python3 -m benchmarks.tensorflow.lanes VGG19.json docs/keras/lanes.svg --steps 1": (LONG, None),
+    "python3 -m benchmarks.tensorflow": (LONG, None),
 }
-MEANT = {"poseidon COMMAND --help": "poseidon train --help"}  # where a word stands for any
+MEANT = {  # where a word stands for any, or a flag is named without what else the command needs
+    "poseidon COMMAND --help": "poseidon train --help", "poseidon report run": "poseidon report --help",
+    "poseidon profile -- COMMAND": "poseidon profile --help", "poseidon train --strategy NAME": "poseidon train --help",
+    "poseidon plan --strategy NAME": "poseidon plan --help", "poseidon profile train.py": "poseidon profile --help"}
 
 
 def quoted(text):
@@ -91,6 +145,8 @@ def test_what_runs_elsewhere_is_quoted_and_runs_there():
     everywhere = {command for page in PAGES for command, _ in quoted((ROOT / page).read_text())}
     assert [command for command in ELSEWHERE if command not in everywhere] == []
     for command, (_, place) in ELSEWHERE.items():
+        if place is None:
+            continue
         file, _, name = place.partition("::")
         assert (ROOT / file).is_file(), (command, place)
         assert re.search(rf"\bdef {name}\(|^{name}:|\b{name}$", (ROOT / file).read_text(), re.MULTILINE), (command, place)
@@ -136,6 +192,8 @@ def prepared(page, text, folder):
     """The files that the page's commands name."""
     if page in ("README.md", "docs/torch.md"):
         (folder / "train.py").write_text(train(text, "torch"))
+    if page in GUIDES:  # the first page's script, of which the others speak
+        (folder / "train.py").write_text(train((ROOT / "docs/torch.md").read_text(), "torch"))
     if page == "docs/keras.md":
         (folder / "train.py").write_text(train(text, "keras"))
     if page in ("docs/torch.md", "docs/keras.md"):
@@ -160,24 +218,24 @@ def ready(python, *modules):
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a page's commands in a folder that has what they name; returns what each printed."""
-    def of(page, *modules, python=sys.executable):
+    """Runs a page's commands, but for those in `known`, in a folder that has what they name; returns what each printed."""
+    def of(page, *modules, python=sys.executable, known=()):
         # A script is forked from a Python that has imported `modules`, which would be most of the time.
         forked = shlex.join(map(str, ready(python, *modules).command())) if modules else f"{python} -B"
         there = tmp_path / "bin"
-        there.mkdir()
+        there.mkdir(exist_ok=True)
         for name, words in (("python", ""), ("python3", ""), ("poseidon", "-m poseidon")):
             (there / name).write_text(f'#!/bin/sh\ncase "$1" in *.py) exec {forked} "$@" ;; esac\nexec {python} -B {words} "$@"\n')
             (there / name).chmod(0o755)
         folder = tmp_path / "folder"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         text = (ROOT / page).read_text()
         prepared(page, text, folder)
         environment = {**os.environ, "PATH": f"{there}:{os.environ['PATH']}", "PYTHONPATH": str(programs.FRONT_END),
                        "HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
         printed = {}
         for command, in_words in quoted(text):
-            if command in ELSEWHERE or command in printed:
+            if command in ELSEWHERE or command in printed or command in known:
                 continue
             words = MEANT.get(command, command)
             if in_words and re.fullmatch(r"poseidon [a-z-]+", words):
@@ -212,3 +270,19 @@ def test_caffe(run):
     weights = [re.findall(r"^weights (\w+), equal on all workers$", printed[command], re.MULTILINE)
                for command in (first, f"{first} --snapshot small_iter_100.solverstate")]
     assert len(weights[0]) == 1 and weights[0] == weights[1]
+
+
+def test_the_other_guides(run):
+    known = {command for page in FIRST for command, _ in quoted((ROOT / page).read_text())}  # with the same script
+    first = len(known)
+    for page in GUIDES:
+        known |= set(run(page, *TORCH, known=known))
+    assert len(known) > first + 5
+
+
+def test_every_page_that_a_newcomer_reads_is_here():
+    """The site's first section, and the pages of its others that are short guides."""
+    pages = re.findall(r"^ +- (?:[^\n]*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    start = pages[:pages.index("CHANGELOG.md")]
+    expected = [page for page in start if page.startswith("docs/") and (ROOT / page).exists()]
+    assert [page for page in expected if page not in PAGES] == []
