@@ -50,7 +50,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does, or Non
     "make wheel": (BUILDS, "Makefile::wheel"),
     "make site": ("needs an environment of its own", "tests/site/test_site.py::site"),
     "./install.sh": (BUILDS, "scripts/try_install.sh"),
-    "poseidon doctor --hosts a,b": (HOSTS, "tests/doctor/test_hosts.py::test_healthy_hosts_are_well"),
+    "poseidon doctor --hosts a,b": (HOSTS, "tests/guides/test_two_hosts.py::test_both_machines_train"),
     "poseidon doctor --hosts a,b,c": (HOSTS, "tests/doctor/test_hosts.py::test_healthy_hosts_are_well"),
     "poseidon run --hosts a,b,c python quickstart.py": (HOSTS, "tests/process/test_ssh.py::test_ranks_of_two_machines_meet"),
     "poseidon train --solver lenet_solver.prototxt --workers 4 --hosts a:2,b:2":
@@ -81,7 +81,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does, or Non
     "scp -r first b:": (HOSTS, None),
     "scp quickstart.pt b:first/": (HOSTS, None),
     "pip install ~/poseidon_train-*.whl": (BUILDS, "scripts/try_install.sh"),
-    "cd ~/first && poseidon run --hosts a,b python quickstart.py": (HOSTS, MEETS),
+    "cd ~/first && poseidon run --hosts a,b python quickstart.py": (HOSTS, "tests/guides/test_two_hosts.py::test_both_machines_train"),
     # docs/launchers.md, lost-members.md, bandwidth.md
     "poseidon run --hosts a:2,b:2 python train.py": (HOSTS, MEETS),
     "poseidon run --hostfile cluster.txt -n 6 python train.py --lr 0.1": (HOSTS, MEETS),
