@@ -33,12 +33,13 @@ def words(paragraph):
 
 def declarations(text):
     """Chunks of the header's text: ("section", title, ""), or ("declaration", comment lines, code)."""
-    lines, found, above, code, depth, skipped = text.splitlines(), [], [], [], 0, 0
-    for line in lines:
+    found, above, code, depth, skipped = [], [], [], 0, False
+    for line in text.splitlines():
         if line.startswith("#ifdef __cplusplus"):
-            skipped = 1
-        if skipped:  # what C++ alone sees, and the #else of it
-            skipped = 0 if line.startswith("#endif") else skipped
+            skipped = True
+        if skipped:  # what C++ alone sees; a comment there is of what C has instead
+            skipped = not line.startswith(("#else", "#endif"))
+            above += [line] if line.startswith("//") else []
             continue
         if not code and (GUARD.fullmatch(line.strip()) or "NOLINT" in line or "SPDX" in line):
             above = []

@@ -102,7 +102,7 @@ def test_the_reference_of_c_is_whole(site):
     _, pages = site
     declared = {name for part in header.PARTS
                 for name in re.findall(r"^POSEIDON_API [^;(]*?(\w+)\(|^typedef struct (\w+) \{", (ROOT / "poseidon" / "c" / part).read_text(), re.MULTILINE)
-                for name in name if name}
+                for name in name if name} | {"poseidon_new", "poseidon_never"}  # macros, by their anchors
     assert len(declared) > 60
     assert declared - pages["reference/c.html"].anchors == set()
 
