@@ -28,24 +28,17 @@ constexpr Measure kBulk{.chunks_seconds = 1.5e-3,
                         .round_trips = 2,
                         .least_chunk = 64 * 1024,
                         .least_buffer = 64 * 1024};
-// About half of kBulk where round trips are short. At the end of the backward pass all that is left to wait for is the
-// first layer, and it waits for what was committed before it. One round trip on each connection keeps the link busy.
+// A quarter of kBulk where round trips are short. At the end of the backward pass all that is left to wait for is the
+// first layer, and it waits for what was committed before it. One round trip on each connection keeps the link busy. Where bytes get lost it is
+// all the time so: what all senders commit to one receiver is to fit the queue before its port. A small buffer alone is not enough,
+// because the system takes a write that it has begun to take beyond the buffer.
 constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
                           .most_chunk_seconds = 0.15e-3,
                           .least_chunk_seconds = 0.05e-3,
                           .queue_seconds = 0.5e-3,
                           .round_trips = 1,
                           .least_chunk = 16 * 1024,
-                          .least_buffer = 32 * 1024};
-// Of a connection that loses bytes: what all senders commit to one receiver is to fit the queue before its port. Little in the buffer is not
-// enough, because the system takes a write that it has begun to take beyond the buffer.
-constexpr Measure kLossy{.chunks_seconds = 0.4e-3,
-                         .most_chunk_seconds = 0.15e-3,
-                         .least_chunk_seconds = 0.05e-3,
-                         .queue_seconds = 0.5e-3,
-                         .round_trips = 1,
-                         .least_chunk = 16 * 1024,
-                         .least_buffer = 16 * 1024};
+                          .least_buffer = 16 * 1024};
 constexpr double kMostBuffer = 8 * 1024 * 1024;
 // So many connections have the whole floors; more share what these have together, at least a few segments each: a floor times the
 // peers would grow with the job, and no urgent layer overtakes it.
@@ -97,7 +90,7 @@ std::size_t WindowFor(const LinkSpeed& link, std::size_t peers) {
 Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0 || peers == 0) return {};
   const Commitment usual = CommitmentOf(measure, link, peers);
-  const Commitment lossy = CommitmentOf(kLossy, link, peers);
+  const Commitment lossy = CommitmentOf(kUrgent, link, peers);
   Flow flow;
   flow.chunk_bytes = usual.chunk_bytes;
   // The queue is looked at between two writes, so a write of several chunks would be the longer wait.

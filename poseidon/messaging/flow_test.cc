@@ -47,7 +47,7 @@ TEST(FlowFor, ALonePeerOnALongLinkGetsAllOfIt) {
 TEST(FlowFor, BoundsHold) {
   EXPECT_EQ(FlowFor({1e3, 0}, 8).send_buffer_bytes, 64u * 1024);
   EXPECT_EQ(FlowFor({1e12, 1}, 1).send_buffer_bytes, 8u * 1024 * 1024);
-  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 8).send_buffer_bytes, 32u * 1024);
+  EXPECT_EQ(UrgentFlowFor({1e3, 0}, 8).send_buffer_bytes, 16u * 1024);
   EXPECT_EQ(UrgentFlowFor({1e3, 0}, 8).chunk_bytes, 16u * 1024);
 }
 
