@@ -25,12 +25,15 @@ GUIDES = ("docs/index.md", "docs/install.md", "docs/two-hosts.md", "docs/compare
           "docs/distributed.md", "docs/launchers.md", "docs/doctor.md", "docs/lost-members.md", "docs/bandwidth.md", "docs/strategies.md", "docs/c.md",
           "docs/torch/what-you-get.md", "docs/torch/from-ddp.md", "docs/torch/checks.md", "docs/torch/plan.md", "docs/torch/limits.md",
           "docs/keras/what-you-get.md", "docs/keras/data.md", "docs/keras/from-horovod.md", "docs/keras/overlap.md", "docs/keras/on-torch.md",
-          "docs/keras/limits.md")
-PAGES = FIRST + GUIDES
+          "docs/keras/limits.md", "docs/watch.md", "docs/docker.md", "docs/convergence.md", "docs/drift.md", "docs/torch/tested.md",
+          "docs/caffe/export.md", "docs/caffe/fork-layers.md", "docs/caffe/images.md", "docs/caffe/left-out.md", "docs/caffe/models.md",
+          "docs/caffe/python.md", "docs/caffe/results.md", "docs/caffe/tools.md")
+PAGES = FIRST + GUIDES  # docs/claims.md and docs/performance.md quote what benchmarks ran, which write these pages
 PROGRAMS = re.compile(r"(poseidon|python3?|pip|make|sudo|source|mpirun|srun|torchrun|for|cd|ssh|scp|ssh-[\w-]+|\./[\w./]+)(?= |$)")
 
 NETWORK, HOSTS, BUILDS, LONG = "needs a network", "needs other hosts", "builds for minutes", "takes long"
 AS_ROOT, LAUNCHER = "changes the system as root", "needs the launcher"
+ENGINE, FILES = "needs a container engine", "needs files that the page does not make"
 MEETS, TRAINS = "tests/process/test_ssh.py::test_ranks_of_two_machines_meet", "tests/process/test_ssh.py::test_machines_train_as_one_machine_does"
 ELSEWHERE = {  # by command: why it does not run here, and where it does, or None where no test runs it
     "sudo apt install python3-venv": ("needs root", "scripts/try_install.sh"),
@@ -111,11 +114,65 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does, or Non
         (LONG, "tests/tensorflow/test_examples.py::test_an_example_runs"),
     "python3 -m benchmarks.tensorflow.lanes VGG19.json docs/keras/lanes.svg --steps 1": (LONG, None),
     "python3 -m benchmarks.tensorflow": (LONG, None),
+    "python3 -m benchmarks.convergence": (LONG, "benchmarks/convergence/convergence_test.py"),
+    "python3 benchmarks/torch/drift.py --only autoencoder": (LONG, None),
+    "make soak": (LONG, "Makefile::soak"),
+    # docs/watch.md, docker.md
+    "poseidon run -n 4 --watch python train.py": (LONG, "tests/process/test_watch.py::test_a_table_stays_below_what_the_ranks_of_a_script_print"),
+    "poseidon train --solver solver.prototxt --hosts a:2,b:2 --workers 4 --watch":
+        (HOSTS, "tests/process/test_watch.py::test_the_trainer_has_the_table_and_its_progress_below"),
+    "poseidon run --hosts a:2,b:2 --metrics-port 9400 python train.py":
+        (HOSTS, "tests/process/test_watch.py::test_the_launcher_serves_the_ranks_of_all_hosts"),
+    "curl http://127.0.0.1:9400/metrics": ("asks a job that runs", "tests/process/test_watch.py::test_the_launcher_serves_the_ranks_of_all_hosts"),
+    "ssh -L": (HOSTS, None),
+    **{command: (ENGINE, "scripts/try_image.sh") for command in (
+        "docker build -t poseidon .", "docker build -t poseidon:cuda --build-arg TORCH=cuda .", "docker run --rm poseidon demo",
+        "docker run --rm poseidon doctor",
+        'docker run --rm --init --user "$(id -u):$(id -g)" -v "$PWD:/work" poseidon run -n 2 python train.py', "mkdir -p runs",
+        'docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/runs:/work" --entrypoint python3 poseidon    '
+        """-c "import poseidon; poseidon.make_token_file('job.token')\"""",
+        'JOB_USER="$(id -u):$(id -g)" docker compose up', "docker compose down")},
+    'docker run --rm --init --network host --user "$(id -u):$(id -g)" -v "$PWD:/work"    '
+    "-e RANK=0 -e WORLD_SIZE=3 -e MASTER_ADDR=a -e POSEIDON_PORT=29400 -e POSEIDON_TOKEN_FILE=/work/job.token    "
+    "--entrypoint python3 poseidon train.py": (ENGINE, None),
+    "docker run --rm --gpus all poseidon:cuda doctor": ("needs a GPU", None),
+    # docs/caffe
+    "poseidon export deploy.prototxt model.caffemodel model.onnx": (FILES, "tests/export/test_onnx.py::test_layers"),
+    "poseidon export deploy.prototxt model.caffemodel model.safetensors": (FILES, "tests/export/test_safetensors.py::test_there_and_back"),
+    "poseidon export deploy.prototxt model.safetensors model.caffemodel": (FILES, "tests/export/test_safetensors.py::test_there_and_back"),
+    "poseidon convert_imageset --resize_height 256 --resize_width 256 --shuffle images/ train.txt train_lmdb":
+        (FILES, "tests/process/test_images.py::test_images_are_scaled"),
+    "poseidon convert_imageset --encoded --backend leveldb images/ train.txt train_leveldb":
+        (FILES, "tests/process/test_images.py::test_encoded_records_have_the_files_bytes"),
+    "poseidon train --solver models/lenet/solver.prototxt --workers 4": (LONG, "tests/models/models_test.cc"),
+    "poseidon train --solver models/resnet50/solver.prototxt --workers 8 --hosts a,b,c,d,e,f,g,h": (HOSTS, TRAINS),
+    "poseidon test --model models/vgg16/train_val.prototxt --weights VGG_ILSVRC_16_layers.caffemodel --iterations 100":
+        (NETWORK, "tests/process/test_tools.py::test_test_prints_as_caffe"),
+    "poseidon train --solver models/caffenet/solver.prototxt --weights bvlc_reference_caffenet.caffemodel": (NETWORK, None),
+    "pip install poseidon_train-*.whl poseidon_train_caffe-*.whl numpy protobuf pillow":
+        (BUILDS, "tests/wheel/test_index.py::test_pip_resolves_both_to_one_version"),
+    "poseidon run -n 4 python train.py solver.prototxt": (FILES, "tests/pycaffe/test_layers.py::test_a_loss_layer_trains_as_ours_does"),
+    "poseidon compute_image_mean train_lmdb mean.binaryproto": (FILES, "tests/process/test_tools.py::test_mean"),
+    "poseidon compute_image_mean test_leveldb mean.binaryproto": (FILES, "tests/process/test_tools.py::test_mean"),
+    "poseidon links ~/bin": ("writes into the home folder", "tests/process/test_tools.py::test_links_leave_other_files"),
+    "poseidon convert_mnist_data --backend=leveldb t10k-images-idx3-ubyte.gz t10k-labels-idx1-ubyte.gz test_leveldb":
+        (FILES, "tests/process/test_tools.py::test_mnist"),
+    "poseidon partition_data --num_partitions=4 test_leveldb": (FILES, "tests/process/test_tools.py::test_partition"),
+    "poseidon extract_features small_iter_200.caffemodel net.prototxt ip1 features 10 lmdb --workers 2":
+        (FILES, "tests/process/test_tools.py::test_features"),
+    "poseidon classify --model deploy.prototxt --weights net.caffemodel --labels labels.txt --mean mean.binaryproto cat.jpg":
+        (FILES, "tests/process/test_tools.py::test_classify_as_the_example"),
+    "poseidon detect --model deploy.prototxt --weights net.caffemodel --mean-value 104,117,123 windows.csv":
+        (FILES, "tests/process/test_detect.py::test_scores_are_those_of_pycaffes_arithmetic"),
+    "poseidon detect --model_def deploy.prototxt --pretrained_model net.caffemodel --mean_file mean.npy images.txt "
+    "--window_file windows.txt detections.csv": (FILES, "tests/process/test_detect.py::test_flags_are_detect_pys"),
 }
 MEANT = {  # where a word stands for any, or a flag is named without what else the command needs
     "poseidon COMMAND --help": "poseidon train --help", "poseidon report run": "poseidon report --help",
     "poseidon profile -- COMMAND": "poseidon profile --help", "poseidon train --strategy NAME": "poseidon train --help",
-    "poseidon plan --strategy NAME": "poseidon plan --help", "poseidon profile train.py": "poseidon profile --help"}
+    "poseidon plan --strategy NAME": "poseidon plan --help", "poseidon profile train.py": "poseidon profile --help", "poseidon export MODEL WEIGHTS OUT": "poseidon export --help",
+    "poseidon report RUN_DIR": "poseidon report --help", "poseidon classify INPUT OUTPUT.npy": "poseidon classify --help",
+    "poseidon detect INPUT [OUTPUT.csv]": "poseidon detect --help", "poseidon run --hosts": "poseidon run --help"}
 
 
 def quoted(text):
