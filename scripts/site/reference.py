@@ -17,7 +17,7 @@ MODULES = IMPORTED + READ
 INTERFACE = {
     "poseidon.PoseidonError": (),
     "poseidon.Session": ("abort", "barrier", "broadcast", "broadcast_bytes", "broadcast_number", "close", "differing", "hosts",
-                         "leave", "local_rank", "member_name", "sum", "take_trace"),
+                         "leave", "local_rank", "member_name", "record", "sum", "take_trace"),
     "poseidon.torch.DistributedDataParallel": ("join", "no_sync", "register_comm_hook"),
     "poseidon.torch.Exchange": ("no_sync", "plan", "plan_text", "synchronize"),
     "poseidon.torch.PoseidonError": (),

@@ -171,3 +171,27 @@ def test_the_quick_start_goes_on_to_the_bit(tmp_path):
     prepared = programs.Prepared(sys.executable, "torch", "keras", KERAS_BACKEND="torch", KERAS_HOME=str(tmp_path))
     programs.check_goes_on(prepared, tmp_path, HERE.parents[1] / "examples/tensorflow/quickstart.py",
                            lambda: shutil.rmtree(tmp_path / "quickstart.saved"), PATIENCE)
+
+
+RECORDED = """
+import keras, numpy as np
+import poseidon.keras as poseidon
+poseidon.init(run_dir="run")
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+model = poseidon.distribute(model)
+model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+draw = np.random.default_rng(1)
+x, y = draw.random((64, 4), dtype="float32"), draw.integers(0, 3, 64)
+model.fit(x, y, batch_size=16, epochs=2, validation_data=(x, y), verbose=0)
+poseidon.shutdown()
+"""
+
+
+def test_a_run_directory_has_what_epochs_end_with(tmp_path):
+    processes = start(tmp_path, 2, "-c", RECORDED)
+    for process, errors in zip(processes, ended(processes)):
+        assert process.returncode == 0, errors[-3000:]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["train", "test"] * 2
+    assert [line["iteration"] for line in lines] == [2, 2, 4, 4]
+    assert 0 <= lines[2]["accuracy"] <= 1 and lines[3]["outputs"]["loss"] > 0

@@ -79,7 +79,24 @@ def test_worker_0_leaves_an_account_of_the_run(job, monkeypatch, tmp_path):
     [step] = run_record.typical_steps(record)  # of rank 0
     assert step.begin < step.next_begin and any(span.label.startswith("factor ") for span in step.spans)
     page = run_page.page_of(record)
-    assert all(html.escape(name) in page for name in schemes) and "A step in time" in page
+    assert all(html.escape(name) in page for name in schemes) and "A step in time" in page and "Loss and accuracy" not in page
+
+
+def test_recorded_losses_are_curves_of_the_account(job, monkeypatch, tmp_path):
+    monkeypatch.setenv("POSEIDON_RUN_DIR", str(tmp_path / "run"))
+    for _ in range(2):  # of which the second begins anew
+        case = job.case(overlap=True, schemes=FACTORS, steps=6, records=True)
+        ended = job.run(case)
+        assert [one.code for one in ended] == [0, 0], ended[0].errors
+    assert [torch.load(case["result"] + str(rank)).get("refused") for rank in range(2)] == ["loss is tensor([1., 2.]), expected a number", None]
+    record = run_record.read(tmp_path / "run")
+    training, [test] = record.of_kind("train"), record.of_kind("test")
+    assert [line["iteration"] for line in training] == [1, 2, 3, 4, 5, 6]
+    assert [line["loss"] is None for line in training] == [False, False, False, True, False, False]
+    assert all(before["elapsed"] <= line["elapsed"] for before, line in zip(training, training[1:]))
+    assert (test["iteration"], test["outputs"]) == (6, {"loss": 0.5, "accuracy": 0.75})
+    page = run_page.page_of(record)
+    assert "Loss by iterations" in page and "Accuracy of the tests by seconds" in page
 
 
 def test_an_account_that_cannot_be_written_ends_no_job(job, monkeypatch, tmp_path):

@@ -130,13 +130,15 @@ def train(case, rank):
             raise ValueError("the data are gone")
         optimizer.zero_grad(set_to_none=case["set_to_none"])
         for micro in range(case["micro"]):
-            backward(model, step, rank, micro)
+            loss = backward(model, step, rank, micro)
         if step in case["skipped"]:
             continue
         if case.get("reads_gradients"):
             gradients.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
         optimizer.step()
         scheduler.step()
+        if case.get("records"):
+            poseidon.torch.record(loss=torch.tensor(loss) if step != 3 else float("nan"))
         schemes.append({name: scheme for name, (scheme, _) in exchange.plan().items()})
         if case.get("evaluates"):
             with torch.no_grad():
@@ -144,6 +146,12 @@ def train(case, rank):
                 model.train()
     result = {"weights": dict(model.state_dict()), "schemes": schemes, "gradients": gradients,
               "reasons": {name: reason for name, (_, reason) in exchange.plan().items()}, "overlaps": exchange.overlap}
+    if case.get("records"):
+        poseidon.torch.record(test=True, loss=0.5, accuracy=torch.tensor(0.75))
+        try:
+            poseidon.torch.record(loss=torch.tensor([1.0, 2.0]))
+        except poseidon.torch.PoseidonError as why:
+            result["refused"] = str(why)
     if case.get("reports"):
         result["report"] = poseidon.torch.report()
     torch.save(result, case["result"] + str(rank))

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What worker 0 of a script's job leaves in its run directory, for `poseidon report`: the files of `poseidon train`, without what only the
-trainer knows (losses, tests, weights) and with rank 0's spans alone. Counts are means over all steps."""
+"""What worker 0 of a script's job leaves in its run directory, for `poseidon report`: the files of `poseidon train`, with losses
+and tests where the script records them, without weights, and with rank 0's spans alone. Counts are means over all steps."""
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import pathlib
 import statistics
 import sys
+import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import library as c
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from .session import Declared, Session, Span
 
 SPANS = 30_000  # of a job whose user asks for none, as many as the trainer keeps
-NAMES = ("summary.json", "plan.json", "trace.json", "metrics.jsonl", "report.html")  # the last two are the trainer's and poseidon report's
+NAMES = ("summary.json", "plan.json", "trace.json", "metrics.jsonl", "report.html")  # the last one is poseidon report's
 
 
 class Told(NamedTuple):
@@ -35,6 +38,27 @@ class Told(NamedTuple):
 
     def plans(self) -> list[c.Plan]:
         return [self.session.model_plan(one.model) for one in self.models.values()]
+
+
+class Curves:
+    """What a script records of its training, in metrics.jsonl, a line each, as `poseidon train` writes it. A file that cannot be written is
+    said once, and the job goes on."""
+
+    def __init__(self, folder: str) -> None:
+        self.file, self.began = pathlib.Path(folder, "metrics.jsonl"), time.monotonic()
+
+    def add(self, step: int, test: bool, numbers: Mapping[str, float]) -> None:
+        known = {name: value if math.isfinite(value) else None for name, value in numbers.items()}  # JSON has no other numbers
+        line: dict[str, Any] = {"kind": "test" if test else "train", "iteration": step, "elapsed": round(time.monotonic() - self.began, 3)}
+        line |= {"outputs": known} if test else known
+        if self.file.name:
+            try:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                with self.file.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps(line) + "\n")
+            except OSError as failure:
+                print(f"poseidon: warning: {self.file} has no losses of this run: {failure.strerror}", file=sys.stderr, flush=True)
+                self.file = pathlib.Path()
 
 
 def clear(folder: str) -> None:

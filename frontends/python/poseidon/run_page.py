@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`poseidon report RUN_DIR`: one page of HTML of a run, with nothing that it needs from elsewhere. The trainer's runs have loss, tests and all
-workers' spans; those of scripts (run_files.py) the rest."""
+"""`poseidon report RUN_DIR`: one page of HTML of a run, with nothing that it needs from elsewhere. The trainer's runs have all workers'
+spans, those of scripts (run_files.py) rank 0's, and losses where they were recorded."""
 from __future__ import annotations
 
 import argparse
@@ -75,9 +75,12 @@ def curves(record: Record) -> str:
         drawn = [line for line in losses if line.points]
         if drawn:
             parts.append(figure(charts.lines(drawn, label, f"loss by {label}"), f"Loss by {label}: of rank 0's batches, and of the tests."))
-        accuracy = [(line[x], line["outputs"]["accuracy"]) for line in tests if finite(line["outputs"].get("accuracy"))]
-        if accuracy:
-            parts.append(figure(charts.lines([Line("accuracy", accuracy)], label, f"accuracy by {label}", 160), f"Accuracy of the tests by {label}."))
+        accuracies = [Line("training", [(line[x], line["accuracy"]) for line in training if finite(line.get("accuracy"))]),
+                      Line("test", [(line[x], line["outputs"]["accuracy"]) for line in tests if finite(line["outputs"].get("accuracy"))])]
+        drawn = [line for line in accuracies if line.points]
+        if drawn:
+            of = " and ".join({"training": "training", "test": "the tests"}[line.label] for line in drawn)
+            parts.append(figure(charts.lines(drawn, label, f"accuracy by {label}", 160), f"Accuracy of {of} by {label}."))
     return section("Loss and accuracy", *parts) if parts else ""
 
 

@@ -19,7 +19,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, TypedDict
 
 from . import interruption, launch, load, meeting, run_files, step_account
 from . import library as c
@@ -234,6 +234,7 @@ class Session:
         self.declared: list[Declared] = []
         self.run_dir: str | None = options.run_dir
         self.account: StepAccount | None = None
+        self.curves: run_files.Curves | None = None
         self.numbers_shared = 0  # that collectives have had so far
         self.busy_with: list[str] = []
         self.options = options  # the callbacks in it live as long as the session
@@ -248,6 +249,7 @@ class Session:
         self.final_plan_step: int = options.final_plan_step or 10
         if self.rank == 0 and self.run_dir is not None:
             run_files.clear(self.run_dir)
+            self.curves = run_files.Curves(self.run_dir)
         if self.rank == 0 and (steps := step_account.asked()):
             self.account = StepAccount(self, steps)
 
@@ -438,6 +440,21 @@ class Session:
                               one.end_nanoseconds, one.bytes))
         self.c.take_trace(self.handle, c.TakeSpan(take), None)
         return taken
+
+    def record(self, noted: Mapping[str, SupportsFloat], step: int | None = None, test: bool = False) -> None:
+        """Notes losses and the like of this worker, `noted` by name, for `poseidon report`: of training or of a `test`, at `step` (default: as
+        many as have landed). Does nothing but on rank 0 of a job with a run_dir. Raises PoseidonError for what is no number."""
+        if self.curves is None:
+            return
+        values = {}
+        for name, value in noted.items():
+            try:
+                values[name] = float(value)
+            except (TypeError, ValueError, RuntimeError):  # the last of a tensor of several numbers
+                raise PoseidonError(f"{name} is {value!r}, expected a number", "INVALID_ARGUMENT") from None
+        if step is None:
+            step = max((self.layer_statistics(one.model, 0).steps for one in self.declared), default=0)
+        self.curves.add(step, test, values)
 
     def leave(self) -> None:
         """The orderly end; blocks until all workers are there. Harmless when repeated."""

@@ -37,6 +37,7 @@ class Together(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self.training.begin_epoch(epoch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.training.record(logs or {})
         self.training.agree_to_stop()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import array
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -164,6 +164,16 @@ class Training:
             return history
         finally:
             self.fitting, self.batches = False, None
+
+    def record(self, logs: Mapping[str, Any]) -> None:
+        """What an epoch's end says, for `poseidon report`."""
+        optimizer = self.model.optimizer
+        step = None if optimizer is None else int(keras.ops.convert_to_numpy(optimizer.iterations))
+        trained = {name: value for name, value in logs.items() if not name.startswith("val_")}
+        tested = {name.removeprefix("val_"): value for name, value in logs.items() if name.startswith("val_")}
+        for test, numbers in (False, trained), (True, tested):
+            if numbers:
+                self.backend.session().record(numbers, step, test)
 
     def summary(self, *arguments: Any, **words: Any) -> Any:
         """Printed once: by rank 0, where the program does not print it by a function of its own."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..session import Joining, Session
 
 __all__ = ["Exchange", "GradientTape", "PoseidonError", "broadcast", "busy", "differing", "exchanges", "init",
-           "make_token_file", "merged", "rank", "reduce", "report", "shard", "shutdown", "trace", "workers"]
+           "make_token_file", "merged", "rank", "record", "reduce", "report", "shard", "shutdown", "trace", "workers"]
 
 _exchanges: list[Exchange] = []
 _started: dict[int, Any] = {}  # TensorFlow's variables that are the same everywhere, by their id
@@ -89,6 +89,13 @@ def rank() -> int:
 def workers() -> int:
     """How many there are. Raises PoseidonError where init has not been called."""
     return joined().workers
+
+
+def record(*, step: int | None = None, test: bool = False, **numbers: Any) -> None:
+    """Notes numbers of this step for `poseidon report`, where the job has a run_dir: `poseidon.record(loss=loss)`, outside of the
+    tf.function, and behind an evaluation `poseidon.record(test=True, loss=..., accuracy=...)`; `step` (default: as many as have landed) and `test` as in poseidon.torch.record."""
+    if _member.session is not None:
+        _member.session.record(numbers, step, test)
 
 
 def busy(what: str) -> contextlib.AbstractContextManager[None]:

@@ -30,14 +30,14 @@ from . import data, job, profiling, random_numbers, refusals
 from .collectives import all_gather, all_gather_object, all_reduce, barrier, broadcast, broadcast_object, normalize
 from .ddp import DistributedDataParallel, attach
 from .exchange import Exchange
-from .job import busy, init, joined, local_rank, no_sync, rank, release, shutdown, workers, wrap
+from .job import busy, init, joined, local_rank, no_sync, rank, record, release, shutdown, workers, wrap
 from .places import ResumableLoader
 from .replicas import compare_optimizers
 from .tensors import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
            "broadcast", "broadcast_object", "busy", "check", "distribute", "init", "loader", "local_rank", "make_token_file",
-           "no_sync", "normalize", "plan", "profile", "rank", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "no_sync", "normalize", "plan", "profile", "rank", "record", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
 
 
 if torch.distributed.is_available():

@@ -154,6 +154,16 @@ def busy(what: str) -> contextlib.AbstractContextManager[None]:
     return _member.busy(what)
 
 
+def record(*, step: int | None = None, test: bool = False, **numbers: float | torch.Tensor) -> None:
+    """Notes numbers of this step for `poseidon report`, where the job has a run_dir: `poseidon.record(loss=loss)`, and behind an evaluation
+    `poseidon.record(test=True, loss=..., accuracy=...)`. `loss` and `accuracy` are drawn. Rank 0's count; on others, on one worker
+    and without a run_dir it does nothing, and looks at no tensor. `step`: whose they are (default: how many have been exchanged).
+    `test`: they are of an evaluation. Raises PoseidonError for what is no number."""
+    if _member.session is not None:
+        exchanged = max((exchange.step for exchange in _wrapped), default=0)
+        _member.session.record(numbers, exchanged if step is None else step, test)
+
+
 def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
          factors: bool = True, buffers: bool = True, check_every: int | None = None, tf32: bool = False) -> Exchange:
     """Synchronises the gradients of `model` from now on; all workers call it and start from rank 0's parameters. What distribute
