@@ -7,7 +7,7 @@
 #   [TORCH=cuda] scripts/try_image.sh ROOT FOLDER
 #
 # ROOT is what `debootstrap --variant=minbase --include=ca-certificates bookworm ROOT` makes, with the settings of apt and pip that its
-# network needs; it stays as it is. It stands for debian:12-slim, so that nothing comes from a registry of images. FOLDER gets buildah, the
+# network needs; it stays as it is. It takes the place of debian:12-slim, so that nothing comes from a registry of images. FOLDER gets buildah, the
 # layers and the compiler's cache, 6 GB, and serves the next try; `rm -r` removes it. Needs root, and iproute2 for the three services. Where
 # PyTorch's index is out of reach, PyTorch comes from what ROOT's pip is configured with, and the output says so.
 set -euo pipefail
@@ -104,7 +104,7 @@ echo 'net: "/caffe/net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 20 sn
 step "poseidon train --solver /caffe/solver.prototxt --workers 2" inside poseidon train --solver /caffe/solver.prototxt --workers 2
 shows 'equal on all workers'
 
-# The services of compose.yaml: for each its name, and what buildah is told of it. What compose does, this does: files beside compose.yaml,
+# The services of compose.yaml: for each its name, and the options of buildah. What compose does, this does: files beside compose.yaml,
 # secrets below /run/secrets, names that lead to addresses. Services share nothing but what it names.
 cat >"$machine/root/services.py" <<'SERVICES'
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MkDocs is told of this repository (mkdocs.yml), so that the pages of the tree are the pages of the site.
+"""The hooks that MkDocs calls (mkdocs.yml), so that the pages of the tree are the pages of the site.
 
 Pages keep their paths in the tree (docs/torch.md, README.md), so a link that is right in the tree is right in the site. What a page links to
 outside of docs, a script or a folder of examples, becomes a page that shows it. In the site a paragraph `[words](target)<!-- included -->` is
