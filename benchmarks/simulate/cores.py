@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cores cost, simulated: fitted to two workers, compared with more of them on shared cores, and where an I/O thread ends.
 
-  python3 -m benchmarks.simulate.cores --json cores.json           # measures in namespaces (root), a few minutes
+  python3 -m benchmarks.simulate.cores --json cores.json           # measures in namespaces (root), two minutes, and calculates ten
   python3 -m benchmarks.simulate.cores --from cores.json           # calculates again from what was measured
   ... --plot cores.svg
 
@@ -33,7 +33,7 @@ FITTED, COMPARED = 2, (2, 4, 8)
 ROUNDS = 5
 IO_THREAD = "poseidon-io"    # as poseidon/transport/tcp names it
 UNLIMITED, LOOPBACK = "1000Gbit", ("--latency", "5us", "--segment", str(64 << 10))
-ENDS = {"resnet-50": (8, 16, 32)}  # workers that are simulated
+ENDS = {"resnet-50": (8, 16, 32, 64)}  # workers that are simulated, the last of which take a minute each
 FURTHER = (256, 1024)        # that are calculated from these
 RATES = ("10Gbit", "25Gbit", "100Gbit")
 
