@@ -109,8 +109,8 @@ TEST(TableTest, InANarrowTerminalLessIsShown) {
 TEST(TableTest, TheSlowHaveAColourBesideTheirWord) {
   for (const bool colours : {false, true}) {
     const std::vector<PinnedLines::Line> lines = Table(Job(2, 1), {100, 24}, colours);
-    EXPECT_EQ(lines[2].colour, nullptr);
-    EXPECT_EQ(lines[3].colour, colours ? kYellow : nullptr);
+    EXPECT_STREQ(lines[2].colour, nullptr);
+    EXPECT_STREQ(lines[3].colour, colours ? kYellow : nullptr);
   }
 }
 
