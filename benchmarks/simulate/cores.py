@@ -126,10 +126,12 @@ def ends(fits):
                     points.append({"workers": workers, "seconds": found["median_seconds"], "t_star": found["t_star"],
                                    "io_seconds": found["io_seconds_per_step"], "io_wakes": found["io_wakes_per_step"], "simulated": True})
                     yield {"profile": profile, "system": name, "rate": rate} | points[-1]
-                # Wakes grow with the workers, bytes hardly: a line through the last two.
+                # Wakes grow with the workers, bytes hardly: a line through the last two. On fast links wakes fall at first, because more
+                # comes with each, which does not go on.
                 (a, b), compute = points[-2:], found["single_worker_seconds"]
+                slope = max(0, (b["io_seconds"] - a["io_seconds"]) / (b["workers"] - a["workers"]))
                 for workers in FURTHER:
-                    io = b["io_seconds"] + (b["io_seconds"] - a["io_seconds"]) / (b["workers"] - a["workers"]) * (workers - b["workers"])
+                    io = b["io_seconds"] + slope * (workers - b["workers"])
                     yield {"profile": profile, "system": name, "rate": rate, "workers": workers, "io_seconds": io,
                            "seconds": max(b["seconds"], io, compute), "t_star": b["t_star"], "simulated": False}
 
