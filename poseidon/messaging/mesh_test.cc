@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -323,6 +324,56 @@ TEST_F(MeshTest, FlowAndCountersAreThoseOfEveryConnection) {
   const Result<wire::FrameHeader> header = wire::DecodeHeader(std::span<const std::byte, wire::kHeaderBytes>(heard));
   ASSERT_TRUE(header.ok());
   EXPECT_EQ(header->length, 2000u) << "a chunk";
+}
+
+// Of which bytes are lost on the way.
+class LosingConnection final : public transport::Connection {
+ public:
+  explicit LosingConnection(std::unique_ptr<transport::Connection> inner) : inner_(std::move(inner)) {}
+  void Read(std::span<const MutableBytes> into, std::size_t min_bytes, transport::ReadCompletion done) override {
+    inner_->Read(into, min_bytes, std::move(done));
+  }
+  void Write(std::span<const ConstBytes> from, Completion done) override { inner_->Write(from, std::move(done)); }
+  void Close(Status reason) override { inner_->Close(std::move(reason)); }
+  void LimitUndelivered(std::size_t bytes) override { inner_->LimitUndelivered(bytes); }
+  bool LosesBytes() override { return true; }
+  const std::string& peer_name() const override { return inner_->peer_name(); }
+  transport::ConnectionCounters counters() const override { return inner_->counters(); }
+
+ private:
+  const std::unique_ptr<transport::Connection> inner_;
+};
+
+TEST_F(MeshTest, WhereOneConnectionLosesBytesAllCommitLittle) {
+  const MemberId other(9);
+  std::unique_ptr<transport::Connection> far;
+  link_.Connect();
+  link_.OnRight([&] { far = link_.TakeRight(); });
+  const auto chunk_to_peer = [&] {
+    link_.OnLeft([&] { mesh_->SendControl(kPeer, ByteBuffer(500)); });
+    ByteBuffer heard(wire::kHeaderBytes + 500);
+    link_.OnRight([&] {
+      const std::array<MutableBytes, 1> into = {MutableBytes(heard)};
+      bare_->Read(into, heard.size(), [](const Status& status, std::size_t) { EXPECT_TRUE(status.ok()); });
+    });
+    link_.Run();
+    return wire::DecodeHeader(std::span<const std::byte, wire::kHeaderBytes>(heard.data(), wire::kHeaderBytes)).value().length;
+  };
+  link_.OnLeft([&] {
+    ASSERT_TRUE(mesh_->Identify(stranger_, kPeer));
+    ASSERT_TRUE(mesh_->Identify(mesh_->AddStranger(std::make_unique<LosingConnection>(link_.TakeLeft())), other));
+    mesh_->SetFlow({.chunk_bytes = 1000, .lossy_chunk_bytes = 100});
+  });
+  EXPECT_EQ(chunk_to_peer(), 500u);
+  link_.OnLeft([&] { mesh_->SendControl(other, ByteBuffer(1)); });
+  link_.Run();
+  EXPECT_EQ(chunk_to_peer(), 100u);
+  link_.OnLeft([&] {
+    stranger_.reset();
+    mesh_.reset();
+  });
+  link_.OnRight([&] { far.reset(); });
+  link_.Run();
 }
 
 TEST_F(MeshTest, AMessageToNobodyFailsLater) {
