@@ -347,8 +347,8 @@ TEST_P(SessionTest, TellsItsFigures) {
   ASSERT_NE(found, told.end());
   EXPECT_EQ(found->waits_for, "the gradient of layer 'a' in step 2");
   EXPECT_GT(found->sent, 0u);
-  // Each says it once more at the end, however its timings began anew meanwhile.
-  EXPECT_EQ(std::count_if(told.begin(), told.end(), [](const place::Figures& one) { return one.steps == 5; }), 2);
+  // Each says it once more at the end, however its timings began anew meanwhile; its second may have ended there too.
+  EXPECT_GE(std::count_if(told.begin(), told.end(), [](const place::Figures& one) { return one.steps == 5; }), 2);
   EXPECT_GE(told.back().measured, 2u);
   EXPECT_GT(told.back().slower_workers + told.back().computing(), 0);
 }
