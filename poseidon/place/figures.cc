@@ -11,6 +11,8 @@
 #include <memory>
 #include <utility>
 
+#include "poseidon/base/take_until.h"
+
 namespace poseidon::place {
 namespace {
 
@@ -51,14 +53,6 @@ std::string Plain(const std::string& text) {
   const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
   std::replace_if(plain.begin(), plain.end(), is_control, '?');
   return plain;
-}
-
-// Takes off what comes before `end`, or all where that is not there.
-std::string_view TakeUntil(std::string_view end, std::string_view* rest) {
-  const std::size_t at = rest->find(end);
-  const std::string_view taken = rest->substr(0, at);
-  *rest = at == std::string_view::npos ? std::string_view() : rest->substr(at + end.size());
-  return taken;
 }
 
 template <typename Number>

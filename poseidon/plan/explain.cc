@@ -64,10 +64,6 @@ std::string RowsText(const std::vector<std::uint32_t>& rows) {
   return std::to_string(*least) + ".." + std::to_string(*most);
 }
 
-std::string PercentText(double share) {
-  return std::to_string(static_cast<long>(std::lround(100 * share))) + " %";
-}
-
 }  // namespace
 
 std::string PlanTable(const Plan& plan, std::span<const LayerSpec> layers, std::span<const LayerOutcome> outcomes,

@@ -36,6 +36,10 @@ std::string SecondsText(double seconds) {
   return NumberText(seconds) + " s";
 }
 
+std::string PercentText(double share) {
+  return std::to_string(static_cast<long>(std::lround(100 * share))) + " %";
+}
+
 std::string FactorText(double factor) { return NumberText(factor) + "x"; }
 
 }  // namespace poseidon::plan

@@ -12,6 +12,8 @@ std::string NumberText(double number);
 std::string BytesText(std::uint64_t bytes);
 std::string SecondsText(double seconds);
 std::string FactorText(double factor);
+// "94 %" of 0.94.
+std::string PercentText(double share);
 
 }  // namespace poseidon::plan
 

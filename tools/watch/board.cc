@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "poseidon/base/listed.h"
-#include "tools/watch/texts.h"
+#include "poseidon/plan/units.h"
 
 namespace poseidon::tools {
 namespace {
 
 using place::Figures;
+using plan::SecondsText;
 
 // Rates are over so many seconds, or longer where steps are: until so many have ended.
 constexpr double kLately = 5;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "poseidon/base/check.h"
+#include "poseidon/base/take_until.h"
 
 namespace poseidon::tools {
 namespace {
@@ -33,19 +34,11 @@ std::string Sentence(std::string_view status, const std::string& sentence, bool 
   return Answer(status, sentence + "\n", "text/plain; charset=utf-8", head_only, more);
 }
 
-// Takes off what comes before `end`; all where it is not there.
-std::string_view TakeUntil(char end, std::string_view* rest) {
-  const std::size_t at = rest->find(end);
-  const std::string_view taken = rest->substr(0, at);
-  *rest = at == std::string_view::npos ? std::string_view() : rest->substr(at + 1);
-  return taken;
-}
-
 // Of the request whose head this is; the fields of its header change nothing.
 std::string AnswerTo(std::string_view head, const std::function<std::string()>& metrics) {
   std::string_view line = head.substr(0, head.find("\r\n"));
-  const std::string_view method = TakeUntil(' ', &line);
-  std::string_view target = TakeUntil(' ', &line);
+  const std::string_view method = TakeUntil(" ", &line);
+  std::string_view target = TakeUntil(" ", &line);
   const bool is_http = line == "HTTP/1.1" || line == "HTTP/1.0";
   if (!is_http || method.empty() || !target.starts_with('/')) {
     return Sentence("400 Bad Request", "the request is no HTTP/1.1, expected GET /metrics");
@@ -54,7 +47,7 @@ std::string AnswerTo(std::string_view head, const std::function<std::string()>& 
   if (method != "GET" && !head_only) {
     return Sentence("405 Method Not Allowed", "the method is not served, expected GET /metrics", false, "Allow: GET, HEAD\r\n");
   }
-  if (TakeUntil('?', &target) != "/metrics") return Sentence("404 Not Found", "there is nothing at this path, expected /metrics", head_only);
+  if (TakeUntil("?", &target) != "/metrics") return Sentence("404 Not Found", "there is nothing at this path, expected /metrics", head_only);
   return Answer("200 OK", metrics(), "text/plain; version=0.0.4; charset=utf-8", head_only);
 }
 

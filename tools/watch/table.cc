@@ -9,11 +9,15 @@
 #include <tuple>
 #include <utility>
 
+#include "poseidon/plan/units.h"
 #include "tools/console/colour.h"
 #include "tools/watch/texts.h"
 
 namespace poseidon::tools {
 namespace {
+
+using plan::NumberText;
+using plan::PercentText;
 
 constexpr std::size_t kLongestHost = 16;
 // So wide is a remark that is worth showing.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/console/colour.h"
+#include "poseidon/plan/units.h"
 #include "tools/watch/texts.h"
 
 namespace poseidon::tools {
@@ -129,6 +130,8 @@ TEST(TableTest, OneLineForALog) {
 }
 
 TEST(TextsTest, HaveThreeDigits) {
+  using plan::PercentText;
+  using plan::SecondsText;
   EXPECT_EQ(BytesText(0), "0 B");
   EXPECT_EQ(BytesText(999.4), "999 B");
   EXPECT_EQ(BytesText(999.6), "1.00 kB");
