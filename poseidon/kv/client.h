@@ -45,7 +45,9 @@ class Client final : public messaging::FrameSink {
   // Fails every request with `reason`, and those that follow.
   void Abandon(const Status& reason);
 
-  // FrameSink, for kResult and kGrant:
+  // Whether frames of this type are a client's.
+  static bool Takes(wire::FrameType type) { return type == wire::FrameType::kResult || type == wire::FrameType::kGrant; }
+  // FrameSink, for these:
   Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 

@@ -34,7 +34,7 @@ void Exchange::Arrived(const Key& key, std::uint64_t elements) { client_->Arrive
 
 messaging::FrameSink* Exchange::SinkOf(wire::FrameType type) {
   if (type == wire::FrameType::kPush && server_) return &*server_;
-  if ((type == wire::FrameType::kResult || type == wire::FrameType::kGrant) && client_) return &*client_;
+  if (Client::Takes(type) && client_) return &*client_;
   return nullptr;
 }
 

@@ -43,7 +43,7 @@ inline std::uint32_t BroadcastFrom(Rank root) { return 1u + root.value(); }
 // piece by piece as they become known.
 //
 // A rank holds back what is beyond its window (client.h), and sums let it go on. While some rank has not begun there are no sums: the others
-// are granted more of their contributions by kGrant frames, as long as what waits for the late one is at most RunAheadBytes. So a rank that
+// are granted more of their contributions by kGrant frames, as long as what waits for the late one is at most run_ahead_bytes. So a rank that
 // is late delays nobody's transfer, and cannot fill the memory of an owner.
 //
 // Thread: the mesh's executor. Lifetime: the mesh outlives it.
@@ -99,7 +99,7 @@ class Server final : public messaging::FrameSink {
   std::uint64_t allocated_bytes() const;
   std::uint64_t declared_bytes() const;
   // Of contributions that wait for a late rank and of those that are granted: at least 64 MiB, and a quarter of declared_bytes().
-  std::uint64_t RunAheadBytes() const { return run_ahead_bytes_; }
+  std::uint64_t run_ahead_bytes() const { return run_ahead_bytes_; }
 
   // FrameSink, for kPush:
   Result<MutableBytes> PlaceFor(MemberId from, const wire::FrameHeader& header) override;

@@ -296,7 +296,7 @@ TEST_F(ServerGrants, ALateRankDelaysNobodysTransfer) {
 }
 
 TEST_F(ServerGrants, WhatWaitsForALateRankIsBounded) {
-  const std::uint64_t most = server_->RunAheadBytes();
+  const std::uint64_t most = server_->run_ahead_bytes();
   ASSERT_EQ(most, 80 * kMiB) << "a quarter of two contributions to two layers";
   for (std::uint64_t i = 0; i < 40; ++i) Arrive(0, 1, 2, /*held=*/i < 39);
   EXPECT_EQ(grants_.Taken().back(), kBytes);

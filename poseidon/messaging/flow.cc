@@ -97,8 +97,8 @@ Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   flow.write_bytes = flow.chunk_bytes;
   flow.send_buffer_bytes = usual.send_buffer_bytes;
   flow.window_bytes = WindowFor(link, peers);
-  flow.lossy_chunk_bytes = std::min(lossy.chunk_bytes, usual.chunk_bytes);
-  flow.lossy_send_buffer_bytes = std::min(lossy.send_buffer_bytes, usual.send_buffer_bytes);
+  flow.lossy_chunk_bytes = lossy.chunk_bytes;
+  flow.lossy_send_buffer_bytes = lossy.send_buffer_bytes;
   return flow;
 }
 

@@ -35,6 +35,12 @@ void Mesh::Route(wire::FrameType type, FrameSink& sink) {
   sinks_[IndexOf(type)] = &sink;
 }
 
+void Mesh::RouteExchanges(FrameSink& sink) {
+  for (const wire::FrameType type : {wire::FrameType::kPush, wire::FrameType::kResult, wire::FrameType::kFactor, wire::FrameType::kGrant}) {
+    Route(type, sink);
+  }
+}
+
 std::shared_ptr<Channel> Mesh::AddStranger(std::unique_ptr<transport::Connection> connection) {
   POSEIDON_ASSERT_ON(executor_);
   auto channel = std::make_shared<Channel>(executor_, std::move(connection), options_.flow, *this);

@@ -55,6 +55,8 @@ class Mesh final : public ChannelReceiver {
 
   // Frames of `type` go to `sink` from now on.
   void Route(wire::FrameType type, FrameSink& sink);
+  // The same of all types of frames by which layers are exchanged, but for those within a host.
+  void RouteExchanges(FrameSink& sink);
   // Frames of other generations are dropped unread (control frames are not).
   void set_generation(Generation generation) {
     POSEIDON_ASSERT_ON(executor_);

@@ -76,7 +76,7 @@ void Collectives::Start(const OneOff& one, TensorView view, Completion done) {
 
 messaging::FrameSink* Collectives::SinkOf(wire::FrameType type) {
   if (type == wire::FrameType::kPush && server_) return &*server_;
-  if ((type == wire::FrameType::kResult || type == wire::FrameType::kGrant) && client_) return &*client_;
+  if (kv::Client::Takes(type) && client_) return &*client_;
   return nullptr;
 }
 

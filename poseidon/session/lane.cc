@@ -116,9 +116,7 @@ void Lane::MakeExchanges(sync::ExchangeEnvironment env, const std::function<void
                                       .fail = fail};
   std::vector<std::unique_ptr<sync::Exchange>> schemes = MakeBareExchanges(own);
   for (std::unique_ptr<sync::Exchange>& exchange : schemes) exchanges_.Add(std::move(exchange));
-  for (const wire::FrameType type : {wire::FrameType::kPush, wire::FrameType::kResult, wire::FrameType::kFactor, wire::FrameType::kGrant}) {
-    mesh_.Route(type, router_);
-  }
+  mesh_.RouteExchanges(router_);
 }
 
 void Lane::Close(const Status& reason, bool orderly, Task closed) {

@@ -66,9 +66,7 @@ void Node::OnRoster() {
   if (member_.levelled() && is_worker()) MakeHostLevel();
   collectives_.emplace(member_.env.io, member_.mesh, member_.Flat(), member_.options.strategy,
                        [this](const Status& why) { Abort(JobFailure(why)); });
-  for (const wire::FrameType type : {wire::FrameType::kPush, wire::FrameType::kResult, wire::FrameType::kFactor, wire::FrameType::kGrant}) {
-    member_.mesh.Route(type, router_);
-  }
+  member_.mesh.RouteExchanges(router_);
 }
 
 // No frame of a layer comes before every member has set up its layers, hence its lanes.

@@ -76,8 +76,8 @@ class Connection {
   // system does this with the bytes that it holds. Without effect where there is no such system.
   virtual void Pace(double /*bytes_per_second*/) {}
 
-  // Whether so many of this connection's bytes have been lost on the way, in some stretch of them, that its bursts seem to overflow a
-  // queue. Once true, it stays true. Cheap: it asks the system now and then.
+  // Whether so many of this connection's bytes have been lost on the way lately that its bursts seem to overflow a queue. Cheap: it looks
+  // once for a stretch of bytes, and is false between.
   virtual bool LosesBytes() { return false; }
 
   // The peer in log lines: "10.0.0.2:4711".

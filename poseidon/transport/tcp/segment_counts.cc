@@ -6,6 +6,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+
 namespace poseidon::transport::tcp {
 
 SegmentCounts CountsOf(int fd) {
@@ -13,8 +15,7 @@ SegmentCounts CountsOf(int fd) {
   socklen_t size = sizeof state;
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &size) != 0) return {};
   // Where a segment was only late, the peer says that it came twice (RFC 2883). Systems before Linux 5.5 do not count these.
-  const std::uint32_t late = state.tcpi_dsack_dups;
-  return {.bytes = state.tcpi_snd_mss, .lost = state.tcpi_total_retrans - (late < state.tcpi_total_retrans ? late : state.tcpi_total_retrans)};
+  return {.bytes = state.tcpi_snd_mss, .lost = state.tcpi_total_retrans - std::min(state.tcpi_dsack_dups, state.tcpi_total_retrans)};
 }
 
 }  // namespace poseidon::transport::tcp

@@ -79,7 +79,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
   TimerId linger_ = 0;
   ConnectionCounters counters_;
   LossWatch losses_;
-  bool loses_bytes_ = false;
 };
 
 void Stream::Read(std::span<const MutableBytes> into, std::size_t min_bytes, ReadCompletion done) {
@@ -222,9 +221,9 @@ void Stream::Pace(double bytes_per_second) {
 }
 
 bool Stream::LosesBytes() {
-  if (loses_bytes_ || closed_ || !link_.socket || !losses_.Due(counters_.bytes_written)) return loses_bytes_;
+  if (closed_ || !link_.socket || !losses_.Due(counters_.bytes_written)) return false;
   const SegmentCounts segments = CountsOf(link_.socket->fd());
-  return loses_bytes_ = losses_.Look(counters_.bytes_written, segments.bytes, segments.lost);
+  return losses_.Look(counters_.bytes_written, segments.bytes, segments.lost);
 }
 
 ConnectionCounters Stream::counters() const {
