@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import failures
@@ -39,6 +39,11 @@ class Membership:
     def busy(self, what: str) -> contextlib.AbstractContextManager[None]:
         """As Session.busy has it. Nobody waits for a process that has not joined."""
         return contextlib.nullcontext() if self.session is None else self.session.busy(what)
+
+    def record(self, noted: Mapping[str, Any], step: int | None, test: bool) -> None:
+        """As Session.record has it. A process that has not joined has no run directory."""
+        if self.session is not None:
+            self.session.record(noted, step, test)
 
     def shutdown(self) -> None:
         """In order, or with the exception that is under way, which the others get: they wait for gradients that will not

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from . import library as c
 from .errors import PoseidonError
@@ -45,20 +45,29 @@ class Curves:
     said once, and the job goes on."""
 
     def __init__(self, folder: str) -> None:
-        self.file, self.began = pathlib.Path(folder, "metrics.jsonl"), time.monotonic()
+        self.path, self.began = pathlib.Path(folder, "metrics.jsonl"), time.monotonic()
+        self.file: TextIO | None = None  # open from the first line on
+        self.failed = False
 
     def add(self, step: int, test: bool, numbers: Mapping[str, float]) -> None:
         known = {name: value if math.isfinite(value) else None for name, value in numbers.items()}  # JSON has no other numbers
         line: dict[str, Any] = {"kind": "test" if test else "train", "iteration": step, "elapsed": round(time.monotonic() - self.began, 3)}
         line |= {"outputs": known} if test else known
-        if self.file.name:
-            try:
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                with self.file.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(line) + "\n")
-            except OSError as failure:
-                print(f"poseidon: warning: {self.file} has no losses of this run: {failure.strerror}", file=sys.stderr, flush=True)
-                self.file = pathlib.Path()
+        if self.failed:
+            return
+        try:
+            if self.file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.file = self.path.open("a", buffering=1, encoding="utf-8")  # a line is there at once
+            self.file.write(json.dumps(line) + "\n")
+        except OSError as failure:
+            self.failed = True
+            print(f"poseidon: warning: {self.path} has no losses of this run: {failure.strerror}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self.file is not None:
+            with contextlib.suppress(OSError):
+                self.file.close()
 
 
 def clear(folder: str) -> None:

@@ -485,5 +485,8 @@ class Session:
                 self.abort("closed its session without leaving")
                 self.end_order()
             self.end_account()
+            if self.curves is not None:
+                self.curves.close()
+                self.curves = None
             self.c.close(self.handle)
             self.handle = ctypes.c_void_p()

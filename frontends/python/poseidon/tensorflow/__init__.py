@@ -94,8 +94,7 @@ def workers() -> int:
 def record(*, step: int | None = None, test: bool = False, **numbers: Any) -> None:
     """Notes numbers of this step for `poseidon report`, where the job has a run_dir: `poseidon.record(loss=loss)`, outside of the
     tf.function, and behind an evaluation `poseidon.record(test=True, loss=..., accuracy=...)`; `step` (default: as many as have landed) and `test` as in poseidon.torch.record."""
-    if _member.session is not None:
-        _member.session.record(numbers, step, test)
+    _member.record(numbers, step, test)
 
 
 def busy(what: str) -> contextlib.AbstractContextManager[None]:

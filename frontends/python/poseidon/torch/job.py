@@ -159,9 +159,8 @@ def record(*, step: int | None = None, test: bool = False, **numbers: float | to
     `poseidon.record(test=True, loss=..., accuracy=...)`. `loss` and `accuracy` are drawn. Rank 0's count; on others, on one worker
     and without a run_dir it does nothing, and looks at no tensor. `step`: whose they are (default: how many have been exchanged).
     `test`: they are of an evaluation. Raises PoseidonError for what is no number."""
-    if _member.session is not None:
-        exchanged = max((exchange.step for exchange in _wrapped), default=0)
-        _member.session.record(numbers, exchanged if step is None else step, test)
+    exchanged = max((exchange.step for exchange in _wrapped), default=0)
+    _member.record(numbers, exchanged if step is None else step, test)
 
 
 def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, overlap: bool = False,
