@@ -24,7 +24,6 @@ INCLUDED = re.compile(r"(?m)^\[[^\]\n]*\]\(([^()\s]+)\)<!-- included -->$")
 LANGUAGES = {".py": "python", ".sh": "bash", ".c": "c", ".cc": "cpp", ".h": "cpp", ".hpp": "cpp", ".cff": "yaml", ".json": "json", ".yml": "yaml"}
 PLACES = {"README.md": "readme.html", "README.zh.md": "zh.html", "SECURITY.md": "reporting.html"}  # of pages that are neither in docs nor below source/
 STYLE = "scripts/site/style.css"
-EXPECTED = ("docs/docker.md",)  # pages of the navigation that may not be there yet
 
 
 class Source(File):
@@ -82,19 +81,6 @@ def moved(target, of, to):
         return target
     there = posixpath.normpath(posixpath.join(posixpath.dirname(of), path)) if path else of
     return posixpath.relpath(there, posixpath.dirname(to) or ".") + mark + anchor
-
-
-def on_config(config):
-    def there(entry):
-        if isinstance(entry, dict):
-            [(title, below)] = entry.items()
-            return {title: present(below)} if isinstance(below, list) else entry if there(below) else None
-        return None if entry in EXPECTED and not (ROOT / entry).exists() else entry
-
-    def present(entries):
-        return [kept for kept in map(there, entries) if kept]
-    config.nav = present(config.nav)
-    return config
 
 
 def on_files(files, config):
