@@ -53,6 +53,7 @@ SYSTEMS = {system.name: system for system in (
 )}
 FEW = ("poseidon", "dense", "ps-2017", "ddp-1", "ddp-4")
 MAIN = ("poseidon", "dense", "wfbp", "ps-2017", "ddp-1", "ddp-4")
+ENCRYPTED = (*FEW, "tls")  # every cell of the quick grid is encrypted as well, which is what users run
 PEERS = (*FEW, "mpi")
 SHARING = ("flat", "levels")
 EVERY = tuple(name for name in SYSTEMS if name not in SHARING)
@@ -150,17 +151,17 @@ def quick():
     """Twelve cells: speed-up against P, step time against bandwidth, and one of every kind."""
     return [
         Cell("resnet-50", 4, "1x", systems=EVERY),
-        Cell("vgg19-22k", 8, 10e9, systems=FEW),
-        Cell("vgg19-22k", 4, 10e9, systems=FEW, timeline=True),
-        Cell("mlp", 2, 1e9, systems=FEW),
-        Cell("vgg19-22k", 2, 10e9, systems=FEW),
-        Cell("resnet-50", 4, "2x"),
-        Cell("resnet-50", 4, "0.5x"),
-        Cell("resnet-50", 4, "1x", jitter=0.05, straggler=1.2, systems=FEW),
-        Cell("resnet-50", 4, "1x", queue=0.001, systems=FEW),
-        Cell("bert-base", 4, "1x", systems=FEW),
-        Cell("alexnet", 4, 10e9, systems=FEW),
-        Cell("inception-v3", 2, "1x", systems=FEW),
+        Cell("vgg19-22k", 8, 10e9, systems=ENCRYPTED),
+        Cell("vgg19-22k", 4, 10e9, systems=ENCRYPTED, timeline=True),
+        Cell("mlp", 2, 1e9, systems=ENCRYPTED),
+        Cell("vgg19-22k", 2, 10e9, systems=ENCRYPTED),
+        Cell("resnet-50", 4, "2x", systems=(*MAIN, "tls")),
+        Cell("resnet-50", 4, "0.5x", systems=(*MAIN, "tls")),
+        Cell("resnet-50", 4, "1x", jitter=0.05, straggler=1.2, systems=ENCRYPTED),
+        Cell("resnet-50", 4, "1x", queue=0.001, systems=ENCRYPTED),
+        Cell("bert-base", 4, "1x", systems=ENCRYPTED),
+        Cell("alexnet", 4, 10e9, systems=ENCRYPTED),
+        Cell("inception-v3", 2, "1x", systems=ENCRYPTED),
     ]
 
 
