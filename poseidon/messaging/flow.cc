@@ -29,9 +29,7 @@ constexpr Measure kBulk{.chunks_seconds = 1.5e-3,
                         .least_chunk = 64 * 1024,
                         .least_buffer = 64 * 1024};
 // A quarter of kBulk where round trips are short. At the end of the backward pass all that is left to wait for is the
-// first layer, and it waits for what was committed before it. One round trip on each connection keeps the link busy. Where bytes get lost it is
-// all the time so: what all senders commit to one receiver is to fit the queue before its port. A small buffer alone is not enough,
-// because the system takes a write that it has begun to take beyond the buffer.
+// first layer, and it waits for what was committed before it. One round trip on each connection keeps the link busy.
 constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
                           .most_chunk_seconds = 0.15e-3,
                           .least_chunk_seconds = 0.05e-3,
@@ -39,6 +37,14 @@ constexpr Measure kUrgent{.chunks_seconds = 0.4e-3,
                           .round_trips = 1,
                           .least_chunk = 16 * 1024,
                           .least_buffer = 16 * 1024};
+// Where bytes get lost it is all the time so: what all senders commit to one receiver is to fit the queue before its port. A small buffer alone
+// is not enough, because the system takes a write that it has begun to take beyond the buffer. But together the buffers last until
+// this thread has a core again: with less the link is idle while it waits for one.
+constexpr Measure kLossy = [] {
+  Measure measure = kUrgent;
+  measure.queue_seconds = 1.6e-3;
+  return measure;
+}();
 constexpr double kMostBuffer = 8 * 1024 * 1024;
 // So many connections have the whole floors; more share what these have together, at least a few segments each: a floor times the
 // peers would grow with the job, and no urgent layer overtakes it.
@@ -90,7 +96,7 @@ std::size_t WindowFor(const LinkSpeed& link, std::size_t peers) {
 Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   if (link.bytes_per_second <= 0 || peers == 0) return {};
   const Commitment usual = CommitmentOf(measure, link, peers);
-  const Commitment lossy = CommitmentOf(kUrgent, link, peers);
+  const Commitment lossy = CommitmentOf(kLossy, link, peers);
   Flow flow;
   flow.chunk_bytes = usual.chunk_bytes;
   // The queue is looked at between two writes, so a write of several chunks would be the longer wait.
@@ -98,7 +104,7 @@ Flow FlowOf(const Measure& measure, const LinkSpeed& link, std::size_t peers) {
   flow.send_buffer_bytes = usual.send_buffer_bytes;
   flow.window_bytes = WindowFor(link, peers);
   flow.lossy_chunk_bytes = lossy.chunk_bytes;
-  flow.lossy_send_buffer_bytes = lossy.send_buffer_bytes;
+  flow.lossy_send_buffer_bytes = std::min(lossy.send_buffer_bytes, usual.send_buffer_bytes);
   return flow;
 }
 

@@ -63,6 +63,9 @@ TEST(FlowFor, WhereBytesGetLostLittleIsCommitted) {
   EXPECT_EQ(slow.lossy_chunk_bytes, 16u * 1024);
   EXPECT_EQ(slow.lossy_send_buffer_bytes, 16u * 1024);
   EXPECT_EQ(UrgentFlowFor({50e6, 100e-6}, 7).lossy_send_buffer_bytes, 16u * 1024);
+  // Of a fast link shared by few the buffers last as long as before: with less it is idle while the thread waits for a core.
+  EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 3).lossy_chunk_bytes, 16u * 1024);
+  EXPECT_EQ(FlowFor({kGigabit, 50e-6}, 3).lossy_send_buffer_bytes, 64u * 1024);
   // A lone peer still gets the whole of a long link.
   EXPECT_NEAR(static_cast<double>(FlowFor({kGigabit, 5e-3}, 7).lossy_send_buffer_bytes), kGigabit * 10e-3, 1);
 }
