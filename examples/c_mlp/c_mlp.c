@@ -12,7 +12,8 @@
 // or both by poseidon run -n 2 --watch sh -c COMMAND, where COMMAND is
 //   ./c_mlp --token $POSEIDON_TOKEN_FILE --workers 2 --rank $RANK --port $POSEIDON_PORT
 // Each prints its loss, the hash of its weights (equal on all ranks, bit for bit), and what every
-// layer sent and received. --schemes 'fc1=sfb;fc2=sfb' sends factors instead of gradients.
+// layer sent and received. --schemes 'fc1=sfb;fc2=sfb' sends factors instead of gradients. Where POSEIDON_RUN_DIR names a
+// folder, rank 0 leaves its account of the run there: poseidon report makes a page of it.
 #include <inttypes.h>
 #include <math.h>
 #include <stdint.h>
@@ -289,6 +290,8 @@ static void Train(Trainer* trainer, uint64_t steps, uint64_t final_plan_step) {
   for (uint64_t step = 0; step < steps; ++step) {
     loss = TrainStep(trainer, step, step == 0);
     if (step == 0) first_loss = loss;
+    const poseidon_number noted = {"loss", (double)loss};
+    Check(poseidon_note(trainer->session, step + 1, 0, &noted, 1, &status), &status);
     if (step + 2 == final_plan_step) Report(trainer, (int)step + 1);
   }
   for (int l = 0; l < kLayers; ++l) Update(trainer, &trainer->layers[l]);
@@ -336,6 +339,7 @@ int main(int argc, char** argv) {
   // Where `poseidon run` reads how this worker does, and what ended the job.
   options.figures_file = getenv("POSEIDON_FIGURES_FILE");
   options.verdict_file = getenv("POSEIDON_VERDICT_FILE");
+  options.run_dir = getenv("POSEIDON_RUN_DIR");
   uint64_t steps = 100, rank = 0, port = 0;
   for (int i = 1; i < argc; i += 2) {
     const char* const flag = argv[i];

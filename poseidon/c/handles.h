@@ -14,6 +14,7 @@
 #include "poseidon/base/trace.h"
 #include "poseidon/c/callbacks.h"
 #include "poseidon/c/poseidon.h"
+#include "poseidon/c/run_files.h"
 #include "poseidon/place/meeting.h"
 #include "poseidon/session/session.h"
 
@@ -28,6 +29,7 @@ struct poseidon_session {
   std::vector<std::unique_ptr<poseidon_model>> models;
   std::optional<poseidon_device> device;
   std::set<std::string, std::less<>> named_layers;  // in the options' schemes
+  std::unique_ptr<poseidon::c::RunFiles> run;  // of rank 0, where it writes an account of the run
 
   std::unique_ptr<poseidon::session::Session> session;
 

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <climits>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "poseidon/c/handles.h"
 #include "poseidon/c/options.h"
 #include "poseidon/c/poseidon.h"
+#include "poseidon/c/run_files.h"
 #include "poseidon/c/structs.h"
 #include "poseidon/place/figures.h"
 #include "poseidon/session/tcp_session.h"
@@ -22,6 +25,26 @@
 using namespace poseidon;           // NOLINT(google-build-using-namespace): the C names live outside
 using namespace poseidon::c;        // NOLINT(google-build-using-namespace)
 using namespace poseidon::session;  // NOLINT(google-build-using-namespace)
+
+namespace {
+
+Account AccountOf(const poseidon_session& session) {
+  Account account{.rank = session.session->rank(),
+                  .workers = session.session->workers(),
+                  .counted = session.session->Collect(),
+                  .models = {},
+                  .spans = {}};
+  if (session.trace) account.spans = session.trace->Take();
+  for (std::size_t number = 0; number < session.models.size(); ++number) {
+    const Model& model = *session.models[number]->model;
+    const std::optional<plan::Plan> plan = model.NewestPlan();
+    if (plan) account.models.push_back({number, model.layers(), *plan, model.Collect()});
+  }
+  LeaveOutGivenBack(&account);
+  return account;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_options& options) {
   auto handle = std::make_unique<poseidon_session>(options);
@@ -38,9 +61,9 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
     handle->blas_engine =
         std::make_unique<LateBlasEngine>(static_cast<int>(opened.node.compute_threads), TextOr(options.blas, ""));
   }
-  if (options.trace_spans != 0) {
-    handle->trace = std::make_unique<TraceRecorder>(TraceRecorder::Options{.spans = options.trace_spans});
-  }
+  const std::string run_dir = TextOr(options.run_dir, "");
+  const std::uint64_t spans = options.trace_spans == 0 && !run_dir.empty() ? kSpansOfARun : options.trace_spans;
+  if (spans != 0) handle->trace = std::make_unique<TraceRecorder>(TraceRecorder::Options{.spans = spans});
   opened.engine = handle->engine();
   opened.log = &handle->log;
   opened.trace = handle->trace.get();
@@ -88,6 +111,7 @@ Result<std::unique_ptr<poseidon_session>> poseidon_session::Open(const poseidon_
   POSEIDON_RETURN_IF_ERROR(*unannounced);
   if (!joined.ok()) return joined.status();
   handle->session = *std::move(joined);
+  if (!run_dir.empty() && handle->session->rank() == Rank(0)) handle->run = std::make_unique<RunFiles>(run_dir, &handle->log);
   return handle;
 }
 
@@ -201,6 +225,8 @@ void poseidon_log_to_stderr(void*, int32_t level, const char* line) {
 poseidon_code poseidon_leave(poseidon_session* session, poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    // Before the goodbye, while the session still says what it knows.
+    if (const std::unique_ptr<RunFiles> run = std::exchange(session->run, nullptr)) run->WriteAccount(AccountOf(*session));
     return session->session->Leave();
   });
 }

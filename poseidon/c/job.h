@@ -294,6 +294,11 @@ typedef struct poseidon_options {
   // A file or a pipe that is there and that gets a line about once a second: what this member does, for its launcher.
   // `poseidon run --watch` and `--metrics-port` name one in POSEIDON_FIGURES_FILE. Lent until poseidon_open returns. NULL: none
   const char* figures_file;
+
+  // A folder into which rank 0 writes, in poseidon_leave, what it knows of the run: `poseidon report` makes a page of it.
+  // poseidon_open removes those files of an earlier run there. Spans are kept for it as trace_spans says, 30000 where that is 0;
+  // poseidon_take_trace takes them away. poseidon_note adds losses. What cannot be written is said to `log`. NULL: none
+  const char* run_dir;
 } poseidon_options;
 
 typedef struct poseidon_session poseidon_session;

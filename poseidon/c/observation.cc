@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Observation through the C header: statistics and the trace.
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "poseidon/c/handles.h"
 #include "poseidon/c/poseidon.h"
@@ -93,6 +96,21 @@ poseidon_code poseidon_record(poseidon_session* session, const poseidon_span* sp
                               .label = taken.label != nullptr ? taken.label : "",
                               .model = static_cast<std::uint16_t>(taken.model)});
     }
+    return OkStatus();
+  });
+}
+
+poseidon_code poseidon_note(poseidon_session* session, uint64_t step, int32_t test, const poseidon_number* numbers,
+                            uint32_t count, poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckSession(session));
+    if (numbers == nullptr && count != 0) return InvalidArgument("the numbers are NULL, expected " + std::to_string(count));
+    std::vector<std::pair<std::string, double>> known;
+    for (const poseidon_number& number : std::span(numbers, count)) {
+      if (number.name == nullptr) return InvalidArgument("the name of a number is NULL");
+      known.emplace_back(number.name, number.value);
+    }
+    if (session->run) session->run->Note(step, test != 0, known);
     return OkStatus();
   });
 }

@@ -106,6 +106,17 @@ POSEIDON_API poseidon_code poseidon_take_trace(poseidon_session* session,
                                                void (*take)(void* user, const poseidon_span* span),
                                                void* user, poseidon_status* status);
 
+// A loss or the like, by name. This struct never grows.
+typedef struct poseidon_number {
+  const char* name;
+  double value;
+} poseidon_number;
+// Adds numbers of this worker at `step` to the run's account (poseidon_options.run_dir): of training, or of a test where `test`
+// is not 0. "loss" and "accuracy" become curves of `poseidon report`. Does nothing but on rank 0 with a run_dir. Writes a line
+// to metrics.jsonl there before it returns; that the file cannot be written is said to `log`, once. Main thread.
+POSEIDON_API poseidon_code poseidon_note(poseidon_session* session, uint64_t step, int32_t test,
+                                         const poseidon_number* numbers, uint32_t count, poseidon_status* status);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif

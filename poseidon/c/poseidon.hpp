@@ -207,6 +207,11 @@ class Session {
     return spans;
   }
 
+  // Losses and the like, by name, for the run's account.
+  void Note(uint64_t step, const std::vector<poseidon_number>& numbers, bool test = false) {
+    Check(poseidon_note, get(), step, static_cast<int32_t>(test), numbers.data(), static_cast<uint32_t>(numbers.size()));
+  }
+
   void Leave() { Check(poseidon_leave, get()); }
   void Abort(const std::string& reason) { poseidon_abort(get(), reason.c_str()); }
 

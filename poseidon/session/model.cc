@@ -384,8 +384,8 @@ void Model::MeterEnded() {
   const std::vector<Pace::Ended> ended = pace_.TakeEnded();
   MutexLock lock(mutex_);
   for (const Pace::Ended& step : ended) {
-    if (step.pace.begin >= metered_from_) overlap_.AddStep(step.pace, step.slowest);
-    so_far_.overlap.AddStep(step.pace, step.slowest);
+    if (step.pace.begin >= metered_from_) overlap_.AddStep(step.pace, step.computed);
+    so_far_.overlap.AddStep(step.pace, step.computed);
   }
 }
 

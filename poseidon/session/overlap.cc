@@ -2,15 +2,26 @@
 #include "poseidon/session/overlap.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace poseidon::session {
+namespace {
 
-void OverlapMeter::AddStep(const StepPace& pace, double slowest) {
+// Sums of no step are empty: zeros for every rank.
+void AddByRank(const std::vector<double>& more, std::vector<double>* sums) {
+  sums->resize(std::max(sums->size(), more.size()));
+  std::transform(more.begin(), more.end(), sums->begin(), sums->begin(), std::plus<>());
+}
+
+}  // namespace
+
+void OverlapMeter::AddStep(const StepPace& pace, const std::vector<double>& computed) {
   ++steps_;
   seconds_ += pace.seconds;
   waited_ += pace.waited;
-  slowest_ += slowest;
+  slowest_ += *std::max_element(computed.begin(), computed.end());
   busy_ += pace.busy;
+  AddByRank(computed, &computed_);
 }
 
 void OverlapMeter::Add(const OverlapMeter& other) {
@@ -19,6 +30,7 @@ void OverlapMeter::Add(const OverlapMeter& other) {
   waited_ += other.waited_;
   slowest_ += other.slowest_;
   busy_ += other.busy_;
+  AddByRank(other.computed_, &computed_);
 }
 
 OverlapMeter OverlapMeter::Since(const OverlapMeter& before) const {
@@ -28,6 +40,8 @@ OverlapMeter OverlapMeter::Since(const OverlapMeter& before) const {
   later.waited_ -= before.waited_;
   later.slowest_ -= before.slowest_;
   later.busy_ -= before.busy_;
+  std::transform(before.computed_.begin(), before.computed_.end(), later.computed_.begin(), later.computed_.begin(),
+                 [](double earlier, double all) { return all - earlier; });
   return later;
 }
 

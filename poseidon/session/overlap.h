@@ -3,6 +3,7 @@
 #define POSEIDON_SESSION_OVERLAP_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "poseidon/base/executor.h"
 
@@ -22,8 +23,8 @@ struct StepPace {
 // seconds, of one worker, summed over steps.
 class OverlapMeter {
  public:
-  // `slowest` is the longest that any worker computed in the step (its seconds without its waiting).
-  void AddStep(const StepPace& pace, double slowest);
+  // `computed`: by rank, the seconds that each worker computed in the step, which are its seconds without its waiting.
+  void AddStep(const StepPace& pace, const std::vector<double>& computed);
   // Takes in another model's steps.
   void Add(const OverlapMeter& other);
   // The steps that came after `before`, an earlier state of this meter.
@@ -37,6 +38,8 @@ class OverlapMeter {
   double seconds() const { return seconds_; }
   double busy() const { return busy_; }
   std::uint64_t steps() const { return steps_; }
+  // By rank, this worker's own among them; empty before the first step.
+  const std::vector<double>& computed() const { return computed_; }
 
   // Share of the communication that computing hid, 0 to 1: of the time during which some layer was on its way; what was
   // only waiting for a slower worker is no communication.
@@ -48,6 +51,7 @@ class OverlapMeter {
   double waited_ = 0;
   double slowest_ = 0;
   double busy_ = 0;
+  std::vector<double> computed_;
 };
 
 }  // namespace poseidon::session

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/session/pace.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -48,7 +47,7 @@ std::vector<Pace::Ended> Pace::TakeEnded() {
     if (before && here && oldest.ended && oldest.summed.get().ok()) {
       oldest.ended->busy = *busy_ - *before;
       const std::vector<double>& values = oldest.numbers->values;
-      taken.push_back({*oldest.ended, *std::max_element(values.begin() + kWishes, values.end())});
+      taken.push_back({*oldest.ended, {values.begin() + kWishes, values.end()}});
     }
     rounds_.pop_front();
   }

@@ -38,7 +38,7 @@ class Pace {
   // A step of which every worker's numbers are in.
   struct Ended {
     StepPace pace;
-    double slowest = 0;  // the seconds that the slowest worker computed in it
+    std::vector<double> computed;  // by rank, the seconds that each worker computed in it
   };
 
   Pace(Rank self, std::uint16_t workers) : self_(self), workers_(workers) {}

@@ -74,10 +74,10 @@ TEST_F(PaceTest, AStepIsTakenOnceWhenTheNumbersOfTheNextOneAreIn) {
   EXPECT_EQ(ended[0].pace.seconds, 2.0);
   EXPECT_EQ(ended[0].pace.waited, 0.5);
   EXPECT_EQ(ended[0].pace.busy, 1.5);
-  EXPECT_EQ(ended[0].slowest, 1.75);
+  EXPECT_THAT(ended[0].computed, ElementsAre(1.75, 1.5, 1.0));
   EXPECT_EQ(ended[1].pace.begin, TimePoint{milliseconds(2000)});
   EXPECT_EQ(ended[1].pace.busy, 1.5);
-  EXPECT_EQ(ended[1].slowest, 0.75);
+  EXPECT_THAT(ended[1].computed, ElementsAre(0.5, 0.75, 0.75));
   EXPECT_THAT(pace_.TakeEnded(), IsEmpty());
 }
 

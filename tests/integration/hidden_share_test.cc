@@ -82,15 +82,15 @@ class Job {
   // The step before, which ends where the next one begins: what all workers computed in it decides what waiting was for.
   void MeterEnded() {
     std::array<StepPace, kWorkers> paces;
-    double slowest = 0;
+    std::vector<double> computed;
     for (std::size_t i = 0; i < kWorkers; ++i) {
       Worker& worker = workers_[i];
       paces[i] = {.waited = static_cast<double>(worker.clock.End().waited),
                   .seconds = static_cast<double>(worker.now - worker.begin),
                   .busy = Busy(worker)};
-      slowest = std::max(slowest, paces[i].seconds - paces[i].waited);
+      computed.push_back(paces[i].seconds - paces[i].waited);
     }
-    for (std::size_t i = 0; i < kWorkers; ++i) workers_[i].meter.AddStep(paces[i], slowest);
+    for (std::size_t i = 0; i < kWorkers; ++i) workers_[i].meter.AddStep(paces[i], computed);
   }
 
   // A step from its begin to its last gradient: when each was there.

@@ -78,7 +78,9 @@ def test_worker_0_leaves_an_account_of_the_run(job, monkeypatch, tmp_path):
     assert [layer["layer"] for layer in record.summary["plan"] if layer["counted_bytes"]["sent"] == 0] == ["never"]
     [step] = run_record.typical_steps(record)  # of rank 0
     assert step.begin < step.next_begin and any(span.label.startswith("factor ") for span in step.spans)
+    assert record.summary["what_would_help"] and len(run_record.workers_of(record)) == 2
     page = run_page.page_of(record)
+    assert "computes longest" in page and html.escape(record.summary["what_would_help"]) in page
     assert all(html.escape(name) in page for name in schemes) and "A step in time" in page and "Loss and accuracy" not in page
 
 

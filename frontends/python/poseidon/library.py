@@ -58,8 +58,6 @@ Log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 
 
 class Options(Struct):
-    run_dir: str | None = None  # of run_files.py, and not the core's
-
     _fields_ = [("struct_size", c_size_t), ("role", c_int32), ("hosts_coordinator", c_int32),
                 ("workers", c_uint32), ("servers", c_uint32), ("requested_rank", c_int32),
                 ("listen_port", c_uint32), ("listen_host", c_char_p), ("advertise_host", c_char_p),
@@ -75,7 +73,7 @@ class Options(Struct):
                 ("interrupted", Interrupted), ("interrupted_user", c_void_p),
                 ("device", c_void_p), ("stuck_after_seconds", c_double), ("blas", c_char_p), ("meeting", c_void_p),
                 ("verdict_file", c_char_p), ("zero_compression", c_int32), ("lanes", c_uint32),
-                ("strategy", c_char_p), ("bandwidth", c_char_p), ("figures_file", c_char_p)]
+                ("strategy", c_char_p), ("bandwidth", c_char_p), ("figures_file", c_char_p), ("run_dir", c_char_p)]
 
 
 class PlaceWanted(Struct):
@@ -170,6 +168,10 @@ class Span(Struct):
                 ("model", c_uint32), ("reserved", c_uint32)]
 
 
+class Number(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("value", c_double)]
+
+
 TakeSpan = CFUNCTYPE(None, c_void_p, POINTER(Span))
 LANES = ("compute", "send", "receive", "sum", "rebuild", "wait")  # by number
 
@@ -203,6 +205,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "get_statistics": [SESSION, POINTER(Statistics)],
     "get_layer_statistics": [MODEL, c_uint32, POINTER(LayerStatistics)],
     "take_trace": [SESSION, TakeSpan, c_void_p],
+    "note": [SESSION, c_uint64, c_int32, POINTER(Number), c_uint32],
     "find_place": [POINTER(PlaceWanted), POINTER(c_char_p), POINTER(Place)],
     "is_left_open": [POINTER(Place), c_char_p, POINTER(c_int32)],
     "meet": [POINTER(MeetingOptions), POINTER(Place), POINTER(MEETING)],

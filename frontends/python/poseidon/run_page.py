@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`poseidon report RUN_DIR`: one page of HTML of a run, with nothing that it needs from elsewhere. The trainer's runs have all workers'
-spans, those of scripts (run_files.py) rank 0's, and losses where they were recorded."""
+spans, those of programs (poseidon/c/run_files.h) rank 0's, and losses where they were recorded."""
 from __future__ import annotations
 
 import argparse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of `poseidon train`, or of a script (run_files.py), has written into its folder, as run_page.py shows it."""
+"""What a run of `poseidon train`, or of a program (poseidon/c/run_files.h), has written into its folder, as run_page.py shows it."""
 from __future__ import annotations
 
 import json
@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """Seconds of a step, medians over those in the trace."""
+    """Seconds of a step, means over those that were measured."""
 
     rank: int
     computing: float
@@ -136,12 +136,8 @@ def step_of(computes: bool, spans: Sequence[Span], following: Sequence[Span], be
 
 
 def workers_of(record: Record) -> list[Worker]:
-    """By rank; none without a trace."""
-    times: dict[tuple[int, str], dict[int, float]] = {}
-    for span in record.spans:
-        if span.lane in ("compute", "wait"):
-            of_step = times.setdefault((span.worker, span.lane), {})
-            of_step[span.step] = of_step.get(span.step, 0.0) + span.end - span.begin
-    return [Worker(rank, statistics.median(times[rank, "compute"].values()),
-                   statistics.median(times.get((rank, "wait"), {}).get(step, 0.0) for step in times[rank, "compute"]))
-            for rank in sorted({rank for rank, lane in times if lane == "compute"})]
+    """By rank; none where nothing was measured. A step takes all workers as long, and what one does not compute it waits."""
+    waited, computed = record.summary.get("waited_seconds"), record.summary.get("computed_seconds", ())
+    if not waited or not waited["steps"]:
+        return []
+    return [Worker(rank, seconds / waited["steps"], max(0.0, waited["of"] - seconds) / waited["steps"]) for rank, seconds in enumerate(computed)]

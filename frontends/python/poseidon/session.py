@@ -21,7 +21,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, TypedDict
 
-from . import interruption, launch, load, meeting, run_files, step_account
+from . import interruption, launch, load, meeting, step_account
 from . import library as c
 from .errors import PoseidonError
 from .launch import Place
@@ -105,8 +105,6 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         if not isinstance(seconds, numbers.Real) or not seconds >= 0:
             raise PoseidonError(f"{name} is {seconds!r}, expected a number of seconds from 0", "INVALID_ARGUMENT")
     run_dir = run_dir or os.environ.get("POSEIDON_RUN_DIR") or None
-    if run_dir is not None and trace_spans == 0:
-        trace_spans = run_files.SPANS
     if isinstance(schemes, dict):
         schemes = "\n".join(f"{escaped(name)}={scheme}" for name, scheme in schemes.items())
     options = c.Options(
@@ -122,8 +120,8 @@ def open_options(place: Place, token_file: Path | None, wire: str = "auto", thre
         bandwidth=encode(bandwidth or os.environ.get("POSEIDON_BANDWIDTH") or None),
         final_plan_step=c.NEVER if final_plan_step is None else final_plan_step,
         verdict_file=encode(os.environ.get("POSEIDON_VERDICT_FILE") or None),
-        figures_file=encode(os.environ.get("POSEIDON_FIGURES_FILE") or None))
-    options.run_dir = None if run_dir is None else os.path.abspath(os.fsdecode(run_dir))
+        figures_file=encode(os.environ.get("POSEIDON_FIGURES_FILE") or None),
+        run_dir=None if run_dir is None else os.path.abspath(os.fsencode(run_dir)))
     if log is not None:
         options.log = c.Log(lambda user, level, line: log(level, line.decode(errors="replace")))
     else:  # not in Python: the core must not wait until the interpreter is free
@@ -216,10 +214,10 @@ class Span(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """A model, and the name and shape of each of its layers."""
+    """A model, and how many layers it has."""
 
     model: ctypes.c_void_p
-    layers: list[tuple[str, str]]
+    layers: int
 
 
 class Session:
@@ -232,9 +230,7 @@ class Session:
         self.order: Order | None = None
         self.models = 0  # declared so far: their numbers in spans
         self.declared: list[Declared] = []
-        self.run_dir: str | None = options.run_dir
         self.account: StepAccount | None = None
-        self.curves: run_files.Curves | None = None
         self.numbers_shared = 0  # that collectives have had so far
         self.busy_with: list[str] = []
         self.options = options  # the callbacks in it live as long as the session
@@ -247,9 +243,6 @@ class Session:
         self.workers: int = self.c.workers(self.handle)
         self.waits_for_all = bool(self.c.waits_for_all(self.handle))  # before the next forward pass
         self.final_plan_step: int = options.final_plan_step or 10
-        if self.rank == 0 and self.run_dir is not None:
-            run_files.clear(self.run_dir)
-            self.curves = run_files.Curves(self.run_dir)
         if self.rank == 0 and (steps := step_account.asked()):
             self.account = StepAccount(self, steps)
 
@@ -362,8 +355,7 @@ class Session:
             self.c.declare(model, ctypes.byref(layer), ctypes.byref(number))
             numbers.append(number.value)
         self.c.commit(model)
-        self.declared.append(Declared(model, [((layer.name or b"").decode(errors="replace"), (layer.shape or b"").decode(errors="replace"))
-                                              for layer in declared]))
+        self.declared.append(Declared(model, len(numbers)))
         return model, numbers
 
     def plan_of(self, model: ctypes.c_void_p, layer: int) -> tuple[str, str]:
@@ -444,17 +436,17 @@ class Session:
     def record(self, noted: Mapping[str, SupportsFloat], step: int | None = None, test: bool = False) -> None:
         """Notes losses and the like of this worker, `noted` by name, for `poseidon report`: of training or of a `test`, at `step` (default: as
         many as have landed). Does nothing but on rank 0 of a job with a run_dir. Raises PoseidonError for what is no number."""
-        if self.curves is None:
+        if self.rank != 0 or self.options.run_dir is None:
             return
-        values = {}
+        values = []
         for name, value in noted.items():
             try:
-                values[name] = float(value)
+                values.append(c.Number(name.encode(), float(value)))
             except (TypeError, ValueError, RuntimeError):  # the last of a tensor of several numbers
                 raise PoseidonError(f"{name} is {value!r}, expected a number", "INVALID_ARGUMENT") from None
         if step is None:
             step = max((self.layer_statistics(one.model, 0).steps for one in self.declared), default=0)
-        self.curves.add(step, test, values)
+        self.c.note(self.handle, step, test, (c.Number * len(values))(*values), len(values))
 
     def leave(self) -> None:
         """The orderly end; blocks until all workers are there. Harmless when repeated."""
@@ -462,8 +454,6 @@ class Session:
             try:
                 self.end_order()
                 self.end_account()
-                if self.run_dir is not None and self.rank == 0:
-                    run_files.write(self, self.run_dir)
                 self.c.leave(self.handle)
             finally:
                 self.close()
@@ -485,8 +475,5 @@ class Session:
                 self.abort("closed its session without leaving")
                 self.end_order()
             self.end_account()
-            if self.curves is not None:
-                self.curves.close()
-                self.curves = None
             self.c.close(self.handle)
             self.handle = ctypes.c_void_p()

@@ -68,7 +68,7 @@ class StepAccount:
 
     def sent(self) -> int:
         """Bytes of gradients that this worker has sent."""
-        known = [self.session.layer_statistics(one.model, layer) for one in self.session.declared for layer in range(len(one.layers))]
+        known = [self.session.layer_statistics(one.model, layer) for one in self.session.declared for layer in range(one.layers)]
         return sum(one.key_value.sent + one.factors.sent for one in known)
 
     def say(self, before: int) -> None:
