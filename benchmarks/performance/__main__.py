@@ -226,8 +226,11 @@ def render(cells, beside, folder, page, aside):
     recorded = record.read(folder / RECORD)
     there = lambda of: [recorded[cell.name] for cell in of if cell.name in recorded]
     results = there(grid.full())
-    parts = pages.Parts(results, there(beside), read(folder / f"{DENSE_PATH}.json"), read(folder / "unscaled.json"),
-                        read(folder / "agreement.json"), read(folder / "torch.json"), read(folder / "tensorflow.json"))
+    quick = {cell.name for cell in grid.quick()}
+    now = [result for result in results if result["name"] in quick]
+    parts = pages.Parts(now, there(beside), read(folder / f"{DENSE_PATH}.json"), read(folder / "unscaled.json"),
+                        read(folder / "agreement.json"), read(folder / "torch.json"), read(folder / "tensorflow.json"),
+                        [result for result in results if result["name"] not in quick])
     drawn = plots.draw([result for result in results if result["systems"]], folder) + calculated.draw(folder)
     (folder / "details.md").write_text(tables.document(
         cells, results, [plot for plot in drawn if plot[0] not in pages.PLOTS], parts.beside, parts.dense_path, parts.unscaled,

@@ -6,20 +6,18 @@ import statistics
 from benchmarks.tables import bullets, days, table
 
 from . import dense_path, grid, tables
-from .figures import best_ddp, figures_of, usual
+from .figures import best_ddp, figures_of
 from .tables import filled, number, over, plots_in, setting
 
 PLOTS = ("speed-up.svg", "bandwidth.svg")  # of this page; the others are in the details
-SHOWN = (4, "1x")                          # workers and rate of the table's rows
 SIZES = (64 << 20, 256 << 20)              # of the all-reduces whose CPU time is shown
 PATHS = (("bare", "bare TCP"), ("gloo", "gloo"), ("poseidon", "Poseidon"), ("tls", "Poseidon, encrypted"))
-MIXED = (" The rows are not of one commit: the older ones are of code that is not built any more "
-         "([details](performance/details.md#what-a-sceptic-would-ask)).")
+MIXED = " The rows are not of one commit ([details](performance/details.md#what-a-sceptic-would-ask) say each one's)."
 
 
 @dataclasses.dataclass
 class Parts:
-    """The recorded results; None where a file is missing."""
+    """The recorded results; None where a file is missing. `earlier`: those of the full grid that are not in the quick one."""
     results: list
     beside: list
     dense_path: dict | None = None
@@ -27,6 +25,7 @@ class Parts:
     agreement: dict | None = None
     torch: dict | None = None
     tensorflow: dict | None = None
+    earlier: list = dataclasses.field(default_factory=list)
 
 
 def recorded_at(*results):
@@ -37,18 +36,18 @@ def recorded_at(*results):
 
 
 def main_table(results):
-    """Every profile at SHOWN, with the commit and the day of each row."""
+    """A row for every setting."""
     rows = []
     for result in results:
         cell, f = result["cell"], figures_of(result)
-        if not usual(cell) or (cell["workers"], cell["rate"]) != SHOWN or "poseidon" not in f:
+        if "poseidon" not in f:
             continue
-        ours, ddp = f["poseidon"], best_ddp(f)
+        ours, ddp, encrypted = f["poseidon"], best_ddp(f), f.get("tls")
         rows.append([setting(result), f"{cell['scale']:.3g}", number(ours.first["single_worker_seconds"]), number(ours.bound),
-                     number(ours.seconds), f"{ours.to_bound:.3f}", number(ddp and ddp.seconds), over(ddp, ours),
-                     over(f.get("ps-2017"), ours), f"`{result['versions']['poseidon']}`, {result['date']}"])
-    return table(["setting", "sizes divided by", "computing, s", "T\\*, s", "Poseidon, s", "/ T\\*", "DDP, s",
-                  "DDP / Poseidon", "ps-2017 / Poseidon", "recorded at"], rows)
+                     number(ours.seconds), f"{ours.to_bound:.3f}", f"{encrypted.to_bound:.3f}" if encrypted else "-",
+                     number(ddp and ddp.seconds), over(ddp, ours), over(f.get("ps-2017"), ours)])
+    return table(["setting", "sizes divided by", "computing, s", "T\\*, s", "Poseidon, s", "/ T\\*", "dense, encrypted / dense T\\*", "DDP, s",
+                  "DDP / Poseidon", "ps-2017 / Poseidon"], rows)
 
 
 def ratios(results, of):
@@ -194,13 +193,22 @@ def summary_age(summary):
     return recorded_at(*({"date": row["date"], "versions": {"poseidon": row["commit"]}} for row in summary["rows"]))
 
 
+def earlier_words(results):
+    """The rest of the full grid, in one sentence."""
+    if not results:
+        return "Nothing else of the full grid is recorded."
+    return (f"The rest of the full grid was measured earlier, {recorded_at(*results)}: {within_words(ratios(results, to_bound('poseidon')))}. "
+            "It is in the details.")
+
+
 def page(parts, drawn):
     """The whole text. `drawn`: names of the plots of PLOTS and their captions."""
     passed = [result for result in parts.results if result["systems"]]
     measured = parts.dense_path
     return filled("page.md", {
         "mixed": MIXED if len({one["versions"]["poseidon"] for one in passed}) > 1 else "",
-        "cells": f"{len(passed)} of {len(grid.full())}", "age": recorded_at(*passed) if passed else "not recorded",
+        "cells": f"{len(passed)} of {len(grid.quick())}", "earlier": earlier_words([result for result in parts.earlier if result["systems"]]),
+        "encrypted_within": within_words(ratios(passed, to_bound("tls"))), "age": recorded_at(*passed) if passed else "not recorded",
         "within": within_words(ratios(passed, to_bound("poseidon"))),
         "dense_within": within_words(ratios(passed, to_bound("dense"))),
         "over_ddp": range_words(ratios(passed, over_ours("ddp"))),
