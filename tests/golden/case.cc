@@ -11,6 +11,7 @@
 
 #include "frontends/caffe/data/npy_file.h"
 #include "frontends/caffe/net/layer.h"
+#include "frontends/caffe/net/placement.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -57,7 +58,7 @@ void Comparison::Compare(const std::string& what, const at::Tensor& got, const a
     return Fail(what + " has shape " + ShapeText(got.sizes()) + ", expected " +
                 ShapeText(want.sizes()));
   }
-  const at::Tensor got64 = got.to(at::kDouble).contiguous();
+  const at::Tensor got64 = OnHost(got).to(at::kDouble).contiguous();
   const at::Tensor want64 = want.to(at::kDouble).contiguous();
   const double* g = got64.const_data_ptr<double>();
   const double* w = want64.const_data_ptr<double>();

@@ -3,6 +3,7 @@
 #define POSEIDON_TESTS_GOLDEN_KINDS_H_
 
 #include "tests/golden/case.h"
+#include "frontends/caffe/net/placement.h"
 #include "poseidon/base/result.h"
 
 namespace poseidon::caffe {
@@ -10,8 +11,9 @@ namespace poseidon::caffe {
 // One function per kind of case, each in its own file and in the table of kinds.inc. The working
 // directory is the folder of the case. A failure (not an outcome) means that the case could not be
 // run as asked; it counts as failed.
+// `placement`: where its nets are.
 #define POSEIDON_GOLDEN_KIND(kind, function) \
-  Result<CaseOutcome> function(const GoldenCase& golden);
+  Result<CaseOutcome> function(const GoldenCase& golden, const Placement& placement);
 #include "tests/golden/kinds.inc"
 #undef POSEIDON_GOLDEN_KIND
 

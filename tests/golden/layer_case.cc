@@ -30,8 +30,8 @@ const Blob* FindParam(const Net& net, const json& entry) {
 
 class LayerCase {
  public:
-  explicit LayerCase(const GoldenCase& golden)
-      : golden_(golden), comparison_(golden.json["tolerance"]["rel"].get<double>()) {}
+  LayerCase(const GoldenCase& golden, const Placement& placement)
+      : golden_(golden), placement_(placement), comparison_(golden.json["tolerance"]["rel"].get<double>()) {}
 
   Result<CaseOutcome> Run() {
     POSEIDON_ASSIGN_OR_RETURN(
@@ -39,7 +39,9 @@ class LayerCase {
         ReadNet(golden_.Path(golden_.json["net"].get<std::string>())));
     NetState state;
     state.set_phase(golden_.json["phase"] == "TRAIN" ? TRAIN : TEST);
-    auto created = Net::Create(param, state, MakeLayer, {});
+    NetOptions options;
+    options.placement = placement_;
+    auto created = Net::Create(param, state, MakeLayer, options);
     if (!created.ok()) return Refusal(created.status());
     net_ = std::move(created).value();
     for (const json& entry : golden_.json["params"]) {
@@ -155,19 +157,23 @@ class LayerCase {
     NetState state;
     state.set_phase(TEST);
     NetOptions options;
+    options.placement = placement_;
     options.parameters_from = net_.get();
     POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<Net> test, Net::Create(param, state, MakeLayer, options));
     return Forward(test.get(), golden_.json["test_pass"], "test ");
   }
 
   const GoldenCase& golden_;
+  const Placement placement_;
   std::unique_ptr<Net> net_;
   Comparison comparison_;
 };
 
 }  // namespace
 
-Result<CaseOutcome> RunLayerCase(const GoldenCase& golden) { return LayerCase(golden).Run(); }
+Result<CaseOutcome> RunLayerCase(const GoldenCase& golden, const Placement& placement) {
+  return LayerCase(golden, placement).Run();
+}
 
 std::string MissingLayerTypes(const GoldenCase& golden) {
   const std::vector<std::string> types = LayerTypes();

@@ -70,8 +70,8 @@ at::Tensor NumbersOf(const BlobProto& blob) {
 // the weights (kind trajectory), losses and rates; and the files that Caffe wrote on the way.
 class SolverCase {
  public:
-  explicit SolverCase(const GoldenCase& golden)
-      : golden_(golden), json_(golden.json), comparison_(json_["tolerance"]["rel"].get<double>()) {}
+  SolverCase(const GoldenCase& golden, const Placement& placement)
+      : golden_(golden), placement_(placement), json_(golden.json), comparison_(json_["tolerance"]["rel"].get<double>()) {}
 
   Result<CaseOutcome> Run() {
     POSEIDON_RETURN_IF_ERROR(ReadArrays());
@@ -121,6 +121,7 @@ class SolverCase {
   Result<std::unique_ptr<Solver>> Begin() const {
     SolverOptions options;
     options.writes_snapshots = false;
+    options.placement = placement_;
     options.feed = [this](Net& net, const PassContext& pass) { return Feed(net, pass.batch); };
     return Solver::Create(parameters_, std::move(options));
   }
@@ -257,6 +258,7 @@ class SolverCase {
   }
 
   const GoldenCase& golden_;
+  const Placement placement_;
   const json& json_;
   SolverParameter parameters_;
   std::vector<Rows> inputs_;
@@ -270,6 +272,8 @@ class SolverCase {
 
 }  // namespace
 
-Result<CaseOutcome> RunSolverCase(const GoldenCase& golden) { return SolverCase(golden).Run(); }
+Result<CaseOutcome> RunSolverCase(const GoldenCase& golden, const Placement& placement) {
+  return SolverCase(golden, placement).Run();
+}
 
 }  // namespace poseidon::caffe

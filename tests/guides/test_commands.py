@@ -21,19 +21,19 @@ import programs  # noqa: E402
 
 PATIENCE = 300 * float(os.environ.get("POSEIDON_TIMEOUT_FACTOR", "1"))  # seconds; a command takes a few
 FIRST = ("README.md", "docs/torch.md", "docs/keras.md", "docs/caffe.md")
-GUIDES = ("docs/index.md", "docs/install.md", "docs/two-hosts.md", "docs/compare.md", "docs/faq.md", "docs/gpu.md", "docs/history.md",
+GUIDES = ("docs/index.md", "docs/install.md", "docs/two-hosts.md", "docs/compare.md", "docs/faq.md", "docs/gpu.md", "docs/multi-gpu.md", "docs/history.md",
           "docs/distributed.md", "docs/launchers.md", "docs/doctor.md", "docs/lost-members.md", "docs/bandwidth.md", "docs/strategies.md", "docs/c.md",
           "docs/torch/what-you-get.md", "docs/torch/from-ddp.md", "docs/torch/checks.md", "docs/torch/plan.md", "docs/torch/limits.md",
           "docs/keras/what-you-get.md", "docs/keras/data.md", "docs/keras/from-horovod.md", "docs/keras/overlap.md", "docs/keras/on-torch.md",
           "docs/keras/limits.md", "docs/watch.md", "docs/docker.md", "docs/convergence.md", "docs/drift.md", "docs/torch/tested.md",
-          "docs/caffe/export.md", "docs/caffe/fork-layers.md", "docs/caffe/images.md", "docs/caffe/left-out.md", "docs/caffe/models.md",
+          "docs/caffe/export.md", "docs/caffe/fork-layers.md", "docs/caffe/gpu.md", "docs/caffe/images.md", "docs/caffe/left-out.md", "docs/caffe/models.md",
           "docs/caffe/python.md", "docs/caffe/results.md", "docs/caffe/tools.md")
 PAGES = FIRST + GUIDES  # docs/claims.md and docs/performance.md quote what benchmarks ran, which write these pages
 PROGRAMS = re.compile(r"(poseidon|python3?|pip|make|sudo|source|mpirun|srun|torchrun|for|cd|ssh|scp|ssh-[\w-]+|\./[\w./]+)(?= |$)")
 
 NETWORK, HOSTS, BUILDS, LONG = "needs a network", "needs other hosts", "builds for minutes", "takes long"
 AS_ROOT, LAUNCHER = "changes the system as root", "needs the launcher"
-ENGINE, FILES = "needs a container engine", "needs files that the page does not make"
+ENGINE, FILES, GPU = "needs a container engine", "needs files that the page does not make", "needs a GPU"
 MEETS, TRAINS = "tests/process/test_ssh.py::test_ranks_of_two_machines_meet", "tests/process/test_ssh.py::test_machines_train_as_one_machine_does"
 ELSEWHERE = {  # by command: why it does not run here, and where it does, or None where no test runs it
     "sudo apt install python3-venv": ("needs root", "scripts/try_install.sh"),
@@ -135,7 +135,18 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does, or Non
     'docker run --rm --init --network host --user "$(id -u):$(id -g)" -v "$PWD:/work"    '
     "-e RANK=0 -e WORLD_SIZE=3 -e MASTER_ADDR=a -e POSEIDON_PORT=29400 -e POSEIDON_TOKEN_FILE=/work/job.token    "
     "--entrypoint python3 poseidon train.py": (ENGINE, None),
-    "docker run --rm --gpus all poseidon:cuda doctor": ("needs a GPU", None),
+    "docker run --rm --gpus all poseidon:cuda doctor": (GPU, None),
+    # docs/multi-gpu.md
+    "poseidon run --hosts a:4,b:4 python train.py": (HOSTS, "tests/process/test_ssh.py::test_ranks_of_two_machines_meet"),
+    "python3 -m benchmarks.multi_gpu": (BUILDS, None),
+    # docs/caffe/gpu.md
+    **{command: (GPU, "tests/process/test_device.py::test_a_job_trains_on_devices_as_on_the_cpu") for command in (
+        "poseidon train --solver solver.prototxt --gpu 0", "poseidon train --solver solver.prototxt --gpu 0,1",
+        "poseidon train --solver solver.prototxt --gpu all", "poseidon train --solver solver.prototxt --hosts a:4,b:4 --workers 8 --gpu all")},
+    "poseidon test --model net.prototxt --weights net.caffemodel --gpu 0": (GPU, "tests/process/test_device.py::test_commands_compute_on_a_device"),
+    "poseidon time --model net.prototxt --gpu 0": (GPU, "tests/process/test_device.py::test_commands_compute_on_a_device"),
+    "poseidon device_query --gpu all": (GPU, "tests/process/test_device.py::test_devices_are_shown_as_caffe_shows_them"),
+    "make gpu": (GPU, None),
     # docs/caffe
     "poseidon export deploy.prototxt model.caffemodel model.onnx": (FILES, "tests/export/test_onnx.py::test_layers"),
     "poseidon export deploy.prototxt model.caffemodel model.safetensors": (FILES, "tests/export/test_safetensors.py::test_there_and_back"),

@@ -141,7 +141,7 @@ def test_what_trains_where_is_said(bench):
     solver = bench.solver(net=bench.write("net.prototxt", net), max_iter=1, display=1, solver_mode=1)
     done = bench.train(solver)
     assert "subnormal numbers flushed to zero" in done.out.text
-    assert done.out.count("^solver_mode is GPU; this trainer computes on the CPU") == 1
+    assert done.out.count("^solver_mode is GPU; the engine finds no GPU here") == 1
     assert done.out.find(rf"^training the net of {solver} with 1 worker"), done.out.text
     outputs = r"accuracy = \S+, loss = \S+ \(\* 1 = \S+ loss\)$"
     assert done.out.find("^iteration 0, outputs of the training net: " + outputs), done.out.text

@@ -158,7 +158,7 @@ def test_flags_of_poseidon_caffe_are_followed_or_said(poseidon, run):
     other = jobs.run(poseidon, "train", "--solver=solver.prototxt", "--client_id=1", "--num_clients=2", cwd=run.folder)
     assert other.code == 0 and "client 1 is started by client 0" in other.out.text
     for flag, expected in (("--table_staleness=2", "synchronous and exact"), ("--consistency_model=SSPAggr", "SSP or SSPPush"),
-                           ("--snapshot_clock=5", "snapshot_prefix"), ("--gpu=0,1", "--workers 2")):
+                           ("--snapshot_clock=5", "snapshot_prefix"), ("--gpu=0,1", "leave the flag out")):
         refused = jobs.run(poseidon, "train", "--solver=solver.prototxt", flag, cwd=run.folder)
         assert refused.code == 2 and len(refused.err.lines) == 1 and expected in refused.err.text, flag
 

@@ -202,7 +202,7 @@ def member_task(target, token, rank=1, wire=None):
     """The task that a launcher writes to a member, from the job's own run: worker `rank` of this job."""
     return {
         "server": False, "rank": rank, "host": "intruder", "listen_host": "127.0.0.1",
-        "listen_port": 0, "one_machine": True, "local_members": 1, "tells_figures": False, "token": token,
+        "listen_port": 0, "one_machine": True, "local_members": 1, "local_worker": 0, "tells_figures": False, "token": token,
         "coordinator": {"host": target.coordinator[0], "port": target.coordinator[1]},
         "options": {
             "solver": str(target.bench.folder / "solver.prototxt"), "snapshot": "", "weights": "",
@@ -210,7 +210,7 @@ def member_task(target, token, rank=1, wire=None):
             "global_batch": False, "policy": "time", "schemes": {}, "plan_file": "",
             "wire": wire or target.wire, "levels": "auto", "zero_compression": "auto", "strategy": "poseidon", "bandwidth": "", "lanes": 0, "machines": [], "dead_after": 30, "stuck_after": 60,
             "join_timeout": 120, "threads": 1, "run_dir": "",
-            "sigint_effect": "stop", "sighup_effect": "snapshot", "dtype": "f32",
+            "sigint_effect": "stop", "sighup_effect": "snapshot", "dtype": "f32", "gpu": "",
             "final_plan_step": 10, "on_nan": "stop", "caffe_log": False, "one_stream": False, "net_outputs": ""}}
 
 

@@ -227,7 +227,7 @@ def test_features_say_what_is_wrong(tool, trained, tmp_path):
     assert "expected PRETRAINED PROTO" in refusal(model, net, "ip1")
     assert "1 names of blobs and 2 of databases" in refusal(model, net, "ip1", f"{tmp_path}/a,{tmp_path}/b", 1, "lmdb")
     assert "num_batches" in refusal(model, net, "ip1", tmp_path / "a", 0, "lmdb")
-    assert "computes on the CPU" in refusal(model, net, "ip1", tmp_path / "a", 1, "lmdb", "GPU", 0)
+    assert "leave the flag out" in refusal(model, net, "ip1", tmp_path / "a", 1, "lmdb", "GPU", 0)
     for workers in (1, 3):
         said = refusal(model, net, "ip9", tmp_path / "a", 3, "lmdb", "--workers", workers, code=1)
         assert "unknown feature blob name ip9" in said and said.count("\n") == 0

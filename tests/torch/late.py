@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device "late" of torch (late_device/late_device.cc), with streams and events as torch.cuda has them."""
+"""The device "late" of torch (tests/shared/late_device), with streams and events as torch.cuda has them."""
 import contextlib
 import ctypes
 import os
@@ -8,7 +8,7 @@ import types
 
 import torch
 
-BUILT = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "tests" / "torch" / "liblate_device.so"
+BUILT = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "tests" / "shared" / "liblate_device.so"
 LIBRARY = pathlib.Path(os.environ.get("POSEIDON_LATE_DEVICE") or BUILT)
 
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed for this int
 HERE = pathlib.Path(__file__).resolve().parent
 FRONT_END = HERE.parents[1] / "frontends" / "python"
 LATE = pathlib.Path(os.environ.get("POSEIDON_LATE_DEVICE")
-                    or HERE.parents[1] / "build" / "release" / "tests" / "torch" / "liblate_device.so")  # as late.py has it
+                    or HERE.parents[1] / "build" / "release" / "tests" / "shared" / "liblate_device.so")  # as late.py has it
 sys.path.append(str(HERE.parent / "shared"))
 import programs  # noqa: E402
 
@@ -138,7 +138,7 @@ def test_more_of_lightning_trains_as_in_one_process(trained, case):
 @pytest.mark.long
 @pytest.mark.parametrize("case", ["lightning", "accelerate", "trainer"])
 def test_workers_on_devices_train_what_one_process_does(trained, case):
-    """Devices whose work ends late: tests/torch/late_device."""
+    """Devices whose work ends late: tests/shared/late_device."""
     if not LATE.exists():
         pytest.skip(f"{LATE.name} is not built")
     compare(trained("run", f"{case}_on_devices"), trained("alone", case))

@@ -3,23 +3,64 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 
+#include <charconv>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "frontends/caffe/train/cuda_driver.h"
+#include "poseidon/base/listed.h"
+#include "tools/console/fail.h"
+#include "tools/console/values.h"
 #include "tools/train/commands.h"
 #include "tools/train/net_flags.h"
 
 namespace poseidon::tools {
+namespace {
+
+int NumberOf(const std::string& text) {
+  int number = -1;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
+    FailUsage("--gpu has '" + text + "', expected numbers from 0 with commas, as in 0,1, or all");
+  }
+  return number;
+}
+
+// As Caffe does.
+void ShowGpus(const std::string& text) {
+  const caffe::CudaDriver driver = OrFail(caffe::CudaDriver::Load());
+  std::vector<int> gpus;
+  for (int i = 0; i < driver.devices() && text == "all"; ++i) gpus.push_back(i);
+  for (const std::string& part : CommaParts(text == "all" ? "" : text)) gpus.push_back(NumberOf(part));
+  std::cout << "Querying GPUs " << text << "\n";
+  for (const int gpu : gpus) std::cout << OrFail(driver.Describe(gpu));
+  std::cout << std::flush;
+}
+
+// Their names, or why there are none.
+std::string GpusHere() {
+  const Result<caffe::CudaDriver> driver = caffe::CudaDriver::Load();
+  if (!driver.ok()) return "none: " + driver.status().message();
+  std::string names;
+  for (int i = 0; i < driver->devices(); ++i) {
+    const Result<std::string> name = driver->NameOf(i);
+    AddListed(name.ok() ? *name : name.status().message(), &names);
+  }
+  return names;
+}
+
+}  // namespace
 
 void AddDeviceQuery(CLI::App& app) {
   auto gpu = std::make_shared<std::string>();
   CLI::App* c = app.add_subcommand("device_query", "Show the devices of this machine");
   AddGpuFlag(*c, *gpu);
   c->callback([gpu] {
-    RefuseGpu(*gpu);
+    if (!gpu->empty()) return ShowGpus(*gpu);
     std::string model = "unknown processor";
     std::ifstream file("/proc/cpuinfo");
     for (std::string line; std::getline(file, line);) {
@@ -31,7 +72,7 @@ void AddDeviceQuery(CLI::App& app) {
     std::cout << "device:          cpu\nprocessor:       " << model
               << "\ncores:           " << std::thread::hardware_concurrency()
               << "\nvector units:    " << at::get_cpu_capability()
-              << "\ncompute library: " << at::get_mkl_version() << std::endl;
+              << "\ncompute library: " << at::get_mkl_version() << "\ngpus:            " << GpusHere() << std::endl;
   });
 }
 

@@ -14,6 +14,7 @@
 
 #include "frontends/caffe/data/database_writer.h"
 #include "frontends/caffe/solver/features.h"
+#include "frontends/caffe/train/job_options.h"
 #include "tools/console/fail.h"
 #include "tools/console/shared_flags.h"
 #include "tools/console/values.h"
@@ -55,8 +56,8 @@ Extraction FromPlaces(const FeatureFlags& flags) {
   RefuseUnlessFits(InputFile(), "proto", places[1]);
   RefuseUnlessFits(WholeNumber(1, 1 << 30), "num_batches", places[4]);
   RefuseUnlessFits(OneOf({"lmdb", "leveldb"}), "db_type", places[5]);
-  if (places.size() > 6 && places[6] != "CPU") RefuseGpu(places.size() > 7 ? places[7] : "0");
   Extraction made;
+  if (places.size() > 6 && places[6] != "CPU") made.net.gpu = places.size() > 7 ? places[7] : "0";
   made.net.weights = places[0];
   made.net.model = places[1];
   made.net.iterations = std::stoi(places[4]);
@@ -69,8 +70,8 @@ Extraction FromPlaces(const FeatureFlags& flags) {
 // Of a job of one client with one thread, whose numbers are behind the names.
 Extraction FromFlags(const FeatureFlags& flags) {
   if (flags.model.empty() || flags.weights.empty()) FailUsage(kFeatureUsage);
-  if (!flags.gpu.starts_with('-')) RefuseGpu(flags.gpu);
   Extraction made;
+  if (!flags.gpu.starts_with('-')) made.net.gpu = flags.gpu;
   made.net.weights = flags.weights;
   made.net.model = flags.model;
   made.net.iterations = flags.batches;
@@ -88,6 +89,8 @@ Extraction ReadExtraction(const FeatureFlags& flags) {
               " of databases, expected as many of both");
   }
   made.workers = std::min(flags.workers, made.net.iterations);
+  // Processes that are forked from one that has looked for GPUs cannot use them.
+  if (!made.net.gpu.empty() && made.workers == 1) OrFailUsage(caffe::GpusIn(made.net.gpu).status());
   made.net.phase = "TEST";
   made.net.threads = flags.threads;
   if (made.net.threads == 0) made.net.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / made.workers);
@@ -98,6 +101,9 @@ Extraction ReadExtraction(const FeatureFlags& flags) {
 Result<SharedWork::MakeItem> BeginExtraction(const Extraction& what, int rank) {
   caffe::NetOptions options;
   options.share = {.rank = rank, .world = what.workers};
+  if (!what.net.gpu.empty()) {
+    POSEIDON_ASSIGN_OR_RETURN(options.placement, caffe::GpuOf(what.net.gpu, rank));
+  }
   POSEIDON_ASSIGN_OR_RETURN(std::shared_ptr<caffe::Net> net, TryBuildNet(what.net, options));
   POSEIDON_ASSIGN_OR_RETURN(const std::string words, TryLoadWeights(what.net, net.get()));
   if (rank == 0 && !words.empty()) std::cerr << "poseidon: " << words << std::endl;
@@ -178,7 +184,7 @@ void AddExtractFeatures(CLI::App& app) {
   c->footer("  poseidon extract_features net.caffemodel net.prototxt fc7 features 10 lmdb\n"
             "  poseidon extract_features --model net.prototxt --weights net.caffemodel \\\n"
             "    --extract_feature_blob_names fc7 --save_feature_leveldb_names features");
-  c->add_option("places", flags->places, "PRETRAINED PROTO BLOB[,BLOB...] DATABASE[,DATABASE...] NUM_BATCHES DB_TYPE [CPU]");
+  c->add_option("places", flags->places, "PRETRAINED PROTO BLOB[,BLOB...] DATABASE[,DATABASE...] NUM_BATCHES DB_TYPE [CPU|GPU [DEVICE_ID]]");
   c->add_option("--model", flags->model, "Net with a data layer for phase TEST")->type_name("PROTOTXT")->check(InputFile());
   c->add_option("--weights", flags->weights, "Trained .caffemodel or .caffemodel.h5")->type_name("FILE")->check(SnapshotFiles());
   c->add_option("--extract_feature_blob_names", flags->blobs, "Blobs")->type_name("NAME[,NAME...]");
@@ -189,7 +195,7 @@ void AddExtractFeatures(CLI::App& app) {
   AddThreadsFlag(*c, flags->threads);
   c->callback([flags] {
     const Extraction what = ReadExtraction(*flags);
-    std::cout << "Using CPU\nExtracting Features" << std::endl;
+    std::cout << "Using " << (what.net.gpu.empty() ? "CPU" : "GPU " + what.net.gpu) << "\nExtracting Features" << std::endl;
     if (const Status done = Extract(what); !done.ok()) Fail(done.message());
     std::cout << "Successfully extracted the features!" << std::endl;
   });

@@ -38,15 +38,14 @@ void AddImageFlags(CLI::App& command, ImageFlags& flags) {
       .add_option("--channel_swap", flags.channel_swap,
                   "Channels of the net's input among red, green, blue; without it 2,1,0")
       ->type_name("R,G,B");
-  command.add_flag("--gpu", flags.gpu, "Refused: this build computes on the CPU");
+  command.add_flag("--gpu", flags.gpu, "Compute on the first GPU");
   AddThreadsFlag(command, flags.threads);
 }
 
 NetFlags NetOf(const ImageFlags& flags, const std::string& command) {
-  if (flags.gpu) RefuseGpu("0");
   if (flags.model.empty() || flags.weights.empty())
     FailUsage("--model and --weights are both needed (see poseidon " + command + " --help)");
-  return {.model = flags.model, .weights = flags.weights, .phase = "TEST", .threads = flags.threads};
+  return {.model = flags.model, .weights = flags.weights, .phase = "TEST", .gpu = flags.gpu ? "0" : "", .threads = flags.threads};
 }
 
 caffe::InputOptions InputOf(const ImageFlags& flags) {

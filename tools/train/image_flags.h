@@ -25,8 +25,7 @@ struct ImageFlags {
 };
 void AddImageFlags(CLI::App& command, ImageFlags& flags);
 
-// The net that they name, in phase TEST. Fails with a sentence where one of its two files is not given, and where --gpu
-// is.
+// The net that they name, in phase TEST. Fails with a sentence where one of its two files is not given.
 NetFlags NetOf(const ImageFlags& flags, const std::string& command);
 
 // How the net takes images: scales, channels, and the mean, which is read. Fails with a sentence.

@@ -15,6 +15,7 @@
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
+#include "frontends/caffe/train/job_options.h"
 #include "tools/console/fail.h"
 #include "tools/console/shared_flags.h"
 #include "tools/console/values.h"
@@ -46,16 +47,14 @@ CLI::Validator SnapshotFiles() {
 }
 
 void AddGpuFlag(CLI::App& command, std::string& gpu) {
-  command.add_option("--gpu", gpu, "Refused: this build computes on the CPU")->type_name("IDS");
+  command.add_option("--gpu", gpu, "Compute on these GPUs, as in 0, 0,1 or all; without it on the CPU, or as the solver says")->type_name("IDS");
 }
 
-void RefuseGpu(const std::string& gpu) {
-  if (gpu.empty()) return;
-  std::string instead;
-  if (const auto commas = std::count(gpu.begin(), gpu.end(), ','); commas > 0) {
-    instead = "; for as many workers as it names GPUs write --workers " + std::to_string(commas + 1);
-  }
-  FailUsage("--gpu " + gpu + ": this build computes on the CPU; leave the flag out, and all else stays as it is" + instead);
+caffe::Placement PlacementOf(const std::string& gpu) {
+  if (gpu.empty()) return {};
+  const Result<caffe::Placement> placement = caffe::GpuOf(gpu, 0);
+  if (!placement.ok()) FailUsage(placement.status().message());
+  return *placement;
 }
 
 Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caffe::NetOptions& options) {
@@ -78,8 +77,9 @@ Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caf
 }
 
 std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
-  RefuseGpu(flags.gpu);
-  return OrFail(TryBuildNet(flags));
+  caffe::NetOptions options;
+  options.placement = PlacementOf(flags.gpu);
+  return OrFail(TryBuildNet(flags, options));
 }
 
 Result<std::string> TryLoadWeights(const NetFlags& flags, caffe::Net* net) {

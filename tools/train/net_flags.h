@@ -27,9 +27,10 @@ void AddNetFlags(CLI::App& command, NetFlags& flags);
 // Takes files of states or models, separated by commas; names what is there in the other format where one is not.
 CLI::Validator SnapshotFiles();
 
-// Adds --gpu, which Caffe's command lines have. RefuseGpu fails with a sentence where it was given.
+// Adds --gpu, as Caffe's command lines have it. PlacementOf is where a command that computes on one device does so; it fails with a
+// sentence where that is not there.
 void AddGpuFlag(CLI::App& command, std::string& gpu);
-void RefuseGpu(const std::string& gpu);
+caffe::Placement PlacementOf(const std::string& gpu);
 
 // Reads and builds the net. Sets the number of compute threads. The second one fails with a sentence.
 Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caffe::NetOptions& options = {});

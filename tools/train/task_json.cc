@@ -16,6 +16,7 @@ json TaskJson(const caffe::MemberTask& task, const Token& token) {
           {"listen_port", task.listen_port},
           {"one_machine", task.one_machine},
           {"local_members", task.local_members},
+          {"local_worker", task.local_worker},
           {"tells_figures", task.tells_figures},
           {"options", task.options},
           {"token", ToHex(token.bytes())}};
@@ -32,6 +33,7 @@ Result<MemberInput> ParseMemberInput(const std::string& line) {
     task.listen_port = input.at("listen_port");
     task.one_machine = input.at("one_machine");
     task.local_members = input.at("local_members");
+    task.local_worker = input.at("local_worker");
     task.tells_figures = input.at("tells_figures");
     task.options = input.at("options");
     if (input.contains("coordinator")) {

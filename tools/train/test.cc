@@ -29,7 +29,7 @@ void AddTest(CLI::App& app) {
     flags->phase = "TEST";
     const std::unique_ptr<caffe::Net> net = BuildNet(*flags);
     LoadWeights(*flags, net.get());
-    std::cout << "Use CPU.\nRunning for " << flags->iterations << " iterations.\n";
+    std::cout << (flags->gpu.empty() ? "Use CPU" : "Use GPU with device ID " + flags->gpu) << ".\nRunning for " << flags->iterations << " iterations.\n";
     caffe::TestRun run{.batches = flags->iterations};
     run.on_batch = [](int batch, const std::vector<caffe::OutputValue>& outputs) {
       for (const caffe::OutputValue& value : outputs) {

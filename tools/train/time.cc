@@ -2,13 +2,14 @@
 // `poseidon time`: forward and backward time of a net, layer by layer, as `caffe time` does.
 #include <ATen/Parallel.h>
 
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "frontends/caffe/net/net.h"
+#include "frontends/caffe/solver/work_clock.h"
+#include "poseidon/plan/layer_clock.h"
 #include "tools/console/fail.h"
 #include "tools/train/commands.h"
 #include "tools/train/net_flags.h"
@@ -17,47 +18,58 @@
 namespace poseidon::tools {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct Timed {
-  std::vector<double> forward, backward;
+  std::vector<double> forward, backward;  // milliseconds, by layer
   double forward_total = 0, backward_total = 0;
 };
 
-double Milliseconds(Clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
+double Milliseconds(Duration d) { return 1e3 * ToSeconds(d); }
 
-// Both passes, timed as a whole and by layer through the hooks.
-void OnePass(caffe::Net& net, std::uint64_t step, Timed* timed) {
-  std::vector<Clock::time_point> begin(static_cast<std::size_t>(net.layer_count()));
-  caffe::NetHooks hooks;
-  const auto start = [&begin](int layer) {
-    begin[static_cast<std::size_t>(layer)] = Clock::now();
-    return OkStatus();
-  };
-  hooks.before_forward = hooks.before_backward = start;
-  hooks.after_forward = [&](int layer) {
-    const auto i = static_cast<std::size_t>(layer);
-    timed->forward[i] += Milliseconds(Clock::now() - begin[i]);
-    return OkStatus();
-  };
-  hooks.after_backward = [&](int layer) {
-    const auto i = static_cast<std::size_t>(layer);
-    timed->backward[i] += Milliseconds(Clock::now() - begin[i]);
-    return OkStatus();
-  };
-  net.BeginPass({.step = step, .pass = 0, .batch = step});
-  const auto forward = Clock::now();
-  const Result<double> loss = net.Forward(hooks);
-  if (!loss.ok()) Fail(loss.status().message());
-  const auto backward = Clock::now();
-  net.ClearParamDiffs();
-  if (const Status s = net.Backward(hooks); !s.ok()) Fail(s.message());
-  const auto end = Clock::now();
-  timed->forward_total += Milliseconds(backward - forward);
-  timed->backward_total += Milliseconds(end - backward);
-}
+// Both passes, timed by layer through the hooks and as a whole, from the first layer's begin to the last one's end: on a device by its
+// events, as the host only launches.
+class Passes {
+ public:
+  Passes(caffe::Net& net, Timed* timed)
+      : net_(net), timed_(timed), work_(net.options().placement, [this](const caffe::LayerWork& work) { Add(work); }) {
+    hooks_.before_forward = hooks_.before_backward = [this](int) {
+      work_.Begin();
+      return OkStatus();
+    };
+    hooks_.after_forward = [this](int layer) {
+      work_.End(caffe::Work::kForward, layer, 0);
+      return OkStatus();
+    };
+    hooks_.after_backward = [this](int layer) {
+      work_.End(caffe::Work::kBackward, layer, 0);
+      return OkStatus();
+    };
+  }
+
+  void Run(std::uint64_t step) {
+    net_.BeginPass({.step = step, .pass = 0, .batch = step});
+    const TimePoint forward = plan::SteadyNow();
+    const Result<double> loss = net_.Forward(hooks_);
+    if (!loss.ok()) Fail(loss.status().message());
+    work_.Reached();
+    const TimePoint backward = plan::SteadyNow();
+    net_.ClearParamDiffs();
+    if (const Status s = net_.Backward(hooks_); !s.ok()) Fail(s.message());
+    work_.Reached();
+    timed_->forward_total += Milliseconds(backward - forward);
+    timed_->backward_total += Milliseconds(plan::SteadyNow() - backward);
+  }
+
+ private:
+  void Add(const caffe::LayerWork& work) {
+    std::vector<double>& of = work.work == caffe::Work::kForward ? timed_->forward : timed_->backward;
+    of[static_cast<std::size_t>(work.layer)] += Milliseconds(work.end - work.begin);
+  }
+
+  caffe::Net& net_;
+  Timed* const timed_;
+  caffe::WorkClock work_;
+  caffe::NetHooks hooks_;
+};
 
 }  // namespace
 
@@ -72,9 +84,10 @@ void AddTime(CLI::App& app) {
     const auto layers = static_cast<std::size_t>(net->layer_count());
     Timed timed{std::vector<double>(layers), std::vector<double>(layers), 0, 0};
     Timed warm = timed;
-    OnePass(*net, 0, &warm);
+    Passes(*net, &warm).Run(0);
     const ProcessorShare share;
-    for (int i = 1; i <= flags->iterations; ++i) OnePass(*net, static_cast<std::uint64_t>(i), &timed);
+    Passes passes(*net, &timed);
+    for (int i = 1; i <= flags->iterations; ++i) passes.Run(static_cast<std::uint64_t>(i));
     std::printf("average over %d iterations, milliseconds\n%-28s %12s %12s\n", flags->iterations,
                 "layer", "forward", "backward");
     for (std::size_t i = 0; i < layers; ++i) {

@@ -3,10 +3,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "frontends/caffe/train/job_options.h"
 #include "frontends/caffe/train/worker.h"
 #include "poseidon/base/new_file.h"
 #include "poseidon/base/quantities.h"
@@ -42,7 +44,7 @@ using transport::tcp::Token;
 struct TrainFlags {
   caffe::TrainOptions options;
   launch::ClusterFlags cluster;
-  std::string gpu;
+  bool members_given = false;  // by a flag that says how many workers there are
   std::string token_file;
   std::vector<std::string> schemes;
   std::string stage;
@@ -51,12 +53,20 @@ struct TrainFlags {
   WatchFlags watch;
 };
 
+// As with Caffe, there is a worker for each GPU that is named, where nothing else says how many there are.
+void ApplyGpu(TrainFlags& flags) {
+  caffe::TrainOptions& options = flags.options;
+  if (options.gpu.empty() || flags.cluster.given()) return;  // which other hosts have, their members find
+  const Result<std::vector<int>> gpus = caffe::GpusIn(options.gpu);
+  if (!gpus.ok()) FailUsage(gpus.status().message());
+  if (!flags.members_given) options.workers = static_cast<std::uint16_t>(std::min<std::size_t>(gpus->size(), 1024));
+}
+
 void CompleteOptions(TrainFlags& flags) {
   caffe::TrainOptions& options = flags.options;
   if (!options.snapshot.empty() && !options.weights.empty()) {
     FailUsage("give a snapshot to resume from or weights to fine-tune from, not both");
   }
-  RefuseGpu(flags.gpu);
   options.one_stream = LeadToOnePlace(STDOUT_FILENO, STDERR_FILENO);
   options.caffe_log = flags.log.empty() ? isatty(STDERR_FILENO) == 0 : flags.log == "caffe";
   for (const std::string& entry : flags.schemes) {
@@ -142,6 +152,7 @@ std::vector<MemberProcess> ProcessesOf(const TrainFlags& flags, const caffe::Tra
     task.listen_port = placed.hosts[i].port;
     task.one_machine = placed.all_local;
     task.local_members = static_cast<int>(placed.OnHostOf(i, options.workers));
+    task.local_worker = server ? 0 : static_cast<int>(placed.OnHostOf(i, i));
     task.tells_figures = flags.watch.given();
     task.options = options;
     const std::string name = server ? "server " + std::to_string(i - options.workers)
@@ -215,7 +226,7 @@ void AddCaffeFlags(CLI::App& c, TrainFlags& flags) {
       ->type_name("N")
       ->check(WholeNumber(1, 1024))
       ->default_str("");
-  AddGpuFlag(c, flags.gpu);
+  AddGpuFlag(c, o.gpu);
   c.add_option("--run-dir", o.run_dir, "Folder of the results, which is made")->type_name("FOLDER");
   c.add_option("--log", flags.log,
                "caffe: Caffe's log too, on standard error, for parse_log and scripts like it; poseidon: our own lines alone; "
@@ -291,19 +302,20 @@ void AddPatienceFlags(CLI::App& c, caffe::TrainOptions& o) {
       ->check(Number(1, 86400));
 }
 
-void Train(TrainFlags& flags, bool members_given) {
+void Train(TrainFlags& flags) {
   signal(SIGPIPE, SIG_IGN);
   ReceiveSignals(flags.options);
   Terminal terminal;
   if (ApplyPoseidonCaffe(flags.poseidon_caffe, flags.options, terminal) == ClientPart::kNothing) return;
   CompleteOptions(flags);
   // The user's flags come before the environment.
-  const auto place = members_given ? std::nullopt : OwnPlace();
+  const auto place = flags.members_given ? std::nullopt : OwnPlace();
   if (place) {
     if (flags.watch.given()) FailUsage("--watch and --metrics-port are for a job that this command launches, and " + place->launcher + " has launched this one");
     RunPlaced(*place, flags.options, flags.token_file, terminal);
     return;
   }
+  ApplyGpu(flags);
   const bool alone = flags.options.workers == 1 && flags.options.servers == 0 && !flags.cluster.given();
   if (alone && flags.watch.given()) FailUsage("--watch and --metrics-port show the members of a job, expected --workers 2 or more, or --hosts");
   const std::unique_ptr<RunDir> run_dir = RunDir::Make(flags.options);
@@ -330,7 +342,8 @@ void AddTrain(CLI::App& app) {
   AddWatchFlags(*c, flags->watch);
   AddPoseidonCaffeFlags(*c, flags->poseidon_caffe);
   c->callback([flags, c] {
-    Train(*flags, c->count("--workers") + c->count("--hosts") + c->count("--hostfile") + c->count("--num_clients") > 0);
+    flags->members_given = c->count("--workers") + c->count("--hosts") + c->count("--hostfile") + c->count("--num_clients") > 0;
+    Train(*flags);
   });
 }
 

@@ -172,14 +172,14 @@ void BatchSource::PutIdle(Batch batch) {
 }
 
 Batch BatchSource::Fresh() const {
-  const auto options = at::TensorOptions().dtype(options_.dtype);
+  const auto options = at::TensorOptions().dtype(options_.dtype).pinned_memory(options_.pinned);
   return {.images = FreshImages(image_shape_),
           .labels = at::empty({options_.rows}, options),
           .boxes = std::vector<std::vector<LabelledBox>>(static_cast<std::size_t>(options_.rows))};
 }
 
 at::Tensor BatchSource::FreshImages(const ImageShape& shape) const {
-  return at::empty({options_.rows, shape.channels, shape.height, shape.width}, at::TensorOptions().dtype(options_.dtype));
+  return at::empty({options_.rows, shape.channels, shape.height, shape.width}, at::TensorOptions().dtype(options_.dtype).pinned_memory(options_.pinned));
 }
 
 Status BatchSource::OutOfMemory() const {

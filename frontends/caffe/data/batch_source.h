@@ -49,6 +49,7 @@ class BatchSource {
     // Threads where samples are compressed, at least 1. Others are read by one, which is faster than any net.
     std::size_t threads = 1;
     at::ScalarType dtype = at::kFloat;
+    bool pinned = false;  // memory that copies to a device reach at full speed
     SampleDraw draw;
   };
 

@@ -42,6 +42,7 @@ Status BatchLayer::ReadFrom(std::unique_ptr<SampleSource> samples, const Reading
   options.ahead = std::max<std::size_t>(1, reading.ahead);
   options.threads = DecodingThreads();
   options.dtype = context().dtype;
+  options.pinned = context().feeds_device;
   options.draw = [blocks = Blocks(reading.part.suffix)](std::uint64_t sample) { return blocks(sample, 0); };
   // The same number on all workers: they share the samples from there on.
   if (reading.rand_skip > 0) {

@@ -21,6 +21,8 @@ class BatchLayer : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {0, 0, 1, 2}; }
+  bool computes_on_device() const override { return false; }
+  bool reads_ahead() const override { return true; }
   bool differentiable() const override { return false; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override;

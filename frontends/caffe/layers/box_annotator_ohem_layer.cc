@@ -15,6 +15,7 @@ class BoxAnnotatorOhemLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {4, 4, 2, 2}; }
+  bool computes_on_device() const override { return false; }
   bool AllowForceBackward(int /*bottom*/) const override { return false; }
 
   Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {

@@ -23,6 +23,7 @@ class DetectionEvaluateLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {2, 2, 1, 1}; }
+  bool computes_on_device() const override { return false; }
   bool differentiable() const override { return false; }
 
   Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {

@@ -63,10 +63,16 @@ class DropoutLayer final : public NeuronLayer {
 
   void DrawMask(const at::Tensor& like) {
     if (!mask_.defined() || mask_.sizes() != like.sizes()) mask_ = at::empty_like(like);
-    if (mask_.scalar_type() == at::kDouble) {
-      Draw(mask_.data_ptr<double>());
+    if (context().placement.on_host()) return DrawInto(mask_);
+    DrawInto(upload_.Memory(mask_));  // the same numbers wherever the net is
+    upload_.Copy(mask_);
+  }
+
+  void DrawInto(const at::Tensor& mask) const {
+    if (mask.scalar_type() == at::kDouble) {
+      Draw(mask.data_ptr<double>());
     } else {
-      Draw(mask_.data_ptr<float>());
+      Draw(mask.data_ptr<float>());
     }
   }
 
@@ -98,6 +104,7 @@ class DropoutLayer final : public NeuronLayer {
 
   double ratio_ = 0.5;
   at::Tensor mask_;
+  Upload upload_{context().placement};
 };
 
 }  // namespace

@@ -19,6 +19,8 @@ class Hdf5DataLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {0, 0, 1, Arity::kAny}; }
+  bool computes_on_device() const override { return false; }
+  bool reads_ahead() const override { return true; }
   bool differentiable() const override { return false; }
 
   Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {

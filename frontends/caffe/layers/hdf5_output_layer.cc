@@ -17,6 +17,7 @@ class Hdf5OutputLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {2, 2, 0, 0}; }
+  bool computes_on_device() const override { return false; }
   bool AllowForceBackward(int /*bottom*/) const override { return false; }
 
   Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/avg_pool2d_backward.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/pow.h>
@@ -58,6 +59,12 @@ class LrnLayer final : public NeuronLayer {
       top[0]->data.mul_(in);
       return OkStatus();
     }
+    if (!in.is_cpu()) {
+      scale_.copy_(SumAcross(at::mul(in, in))).mul_(alpha_ / static_cast<double>(size_)).add_(k_);
+      at::pow_out(top[0]->data, scale_, -beta_);
+      top[0]->data.mul_(in);
+      return OkStatus();
+    }
     AT_DISPATCH_FLOATING_TYPES(in.scalar_type(), "lrn", [&] {
       ForwardAcross(in.const_data_ptr<scalar_t>(), scale_.data_ptr<scalar_t>(),
                     top[0]->data.data_ptr<scalar_t>(), in.size(1), in.size(2) * in.size(3),
@@ -86,6 +93,12 @@ class LrnLayer final : public NeuronLayer {
       diff.mul_(in).mul_(2).add_(at::pow(scale_, -beta_).mul_(gradient));
       return OkStatus();
     }
+    if (!in.is_cpu()) {
+      const at::Tensor ratio = at::mul(gradient, top[0]->data).div_(scale_);
+      at::pow_out(diff, scale_, -beta_);
+      diff.mul_(gradient).sub_(SumAcross(ratio).mul_(in).mul_(2 * alpha_ * beta_ / static_cast<double>(size_)));
+      return OkStatus();
+    }
     // Starts from dy s^-beta; where that is not simple to vectorise ATen computes it.
     if (!three_quarters()) {
       at::pow_out(diff, scale_, -beta_);
@@ -101,6 +114,14 @@ class LrnLayer final : public NeuronLayer {
   }
 
  private:
+  // The sum over the n channels around each, on a device: of n views of the channels between zeros.
+  at::Tensor SumAcross(const at::Tensor& numbers) const {
+    const at::Tensor padded = at::constant_pad_nd(numbers, {0, 0, 0, 0, size_ / 2, size_ / 2}, 0);
+    at::Tensor sum = padded.narrow(1, 0, numbers.size(1)).clone();
+    for (std::int64_t i = 1; i < size_; ++i) sum.add_(padded.narrow(1, i, numbers.size(1)));
+    return sum;
+  }
+
   // The exponent of AlexNet and its kin: two square roots instead of a power.
   bool three_quarters() const { return beta_ == 0.75; }
   template <typename T>

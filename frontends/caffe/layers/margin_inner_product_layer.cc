@@ -46,6 +46,7 @@ class MarginLayer final : public Layer {
   MarginLayer(const LayerParameter& param, const LayerContext& context, const MarginInnerProductParameter& given, bool on_sphere)
       : Layer(param, context), given_(given), on_sphere_(on_sphere) {}
   Arity arity() const override { return {2, 2, 1, 2}; }
+  bool computes_on_device() const override { return false; }
   bool AllowForceBackward(int bottom) const override { return bottom == 0; }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {

@@ -15,6 +15,7 @@ class MemoryDataLayer final : public Layer, public MemoryData {
  public:
   using Layer::Layer;
   Arity arity() const override { return {0, 0, 2, 2}; }
+  bool computes_on_device() const override { return false; }
   bool differentiable() const override { return false; }
 
   Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {

@@ -42,6 +42,7 @@ class MultiBoxLossLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {4, 4, 1, 1}; }
+  bool computes_on_device() const override { return false; }
   bool is_loss() const override { return true; }
   bool AllowForceBackward(int bottom) const override { return bottom < 2; }
 

@@ -38,6 +38,8 @@ class PoolingLayer final : public Layer {
     return {1, 1, 1, param().pooling_param().pool() == PoolingParameter::MAX ? 2 : 1};
   }
 
+  bool computes_on_device() const override { return !is_stochastic(); }
+
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
     const auto& options = param().pooling_param();
     if (bottom[0]->data.dim() != 4) {
@@ -98,7 +100,7 @@ class PoolingLayer final : public Layer {
     const at::Tensor image = Image(bottom[0]->data);
     const Pair pad = pads_first_ ? Pair{0, 0} : pad_;
     if (is_max()) {
-      if (dilates()) {
+      if (dilates() || !image.is_cpu()) {
         at::max_pool2d_with_indices_out(top[0]->data, winner_, image, kernel_, stride_, pad, dilation_, ceil_);
       } else {
         MaxOfWindows(image, {kernel_, stride_, pad}, top[0]->data, winner_);

@@ -27,6 +27,7 @@ class ImResizeLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {}; }
+  bool computes_on_device() const override { return false; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     const auto sizes = bottom[0]->data.sizes();
@@ -102,6 +103,7 @@ class NmsLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {}; }
+  bool computes_on_device() const override { return false; }
   bool differentiable() const override { return false; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
@@ -178,6 +180,7 @@ class MaximumLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {}; }
+  bool computes_on_device() const override { return false; }
   bool differentiable() const override { return false; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {

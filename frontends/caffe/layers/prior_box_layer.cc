@@ -16,6 +16,7 @@ class PriorBoxLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {2, 2, 1, 1}; }
+  bool computes_on_device() const override { return false; }
   bool AllowForceBackward(int /*bottom*/) const override { return false; }
 
   Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {

@@ -15,6 +15,7 @@ class PythonLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {0, Arity::kAny, 0, Arity::kAny}; }
+  bool computes_on_device() const override { return false; }
   bool works_in_place() const override { return true; }
 
   Status SetUp(const Blobs& bottom, const Blobs& top) override {

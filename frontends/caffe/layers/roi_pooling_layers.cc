@@ -69,6 +69,7 @@ class RoiLayer : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {2, 2, 1, 1}; }
+  bool computes_on_device() const override { return false; }
   bool AllowForceBackward(int bottom) const override { return bottom == 0; }
 
  protected:

@@ -17,6 +17,7 @@ class SpatialWtaLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {1, 1, 1, 2}; }
+  bool computes_on_device() const override { return false; }
 
   Status SetUp(const Blobs& /*bottom*/, const Blobs& /*top*/) override {
     const SpatialWtaParameter& options = param().spatial_wta_param();

@@ -13,6 +13,7 @@ class SppLayer final : public Layer {
  public:
   using Layer::Layer;
   Arity arity() const override { return {}; }
+  bool computes_on_device() const override { return param().spp_param().pool() != SPPParameter::STOCHASTIC; }
 
   Status SetUp(const Blobs& bottom, const Blobs& /*top*/) override {
     const std::uint32_t levels = param().spp_param().pyramid_height();

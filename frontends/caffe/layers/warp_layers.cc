@@ -23,6 +23,7 @@ class WarpLayer final : public Layer {
  public:
   WarpLayer(const LayerParameter& param, const LayerContext& context, bool goes_on) : Layer(param, context), goes_on_(goes_on) {}
   Arity arity() const override { return {2, 2, 1, 1}; }
+  bool computes_on_device() const override { return false; }
 
   Status Reshape(const Blobs& bottom, const Blobs& top) override {
     const auto image = bottom[0]->data.sizes();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "frontends/caffe/net/placement.h"
 #include "poseidon/base/check.h"
 
 namespace poseidon::caffe {
@@ -34,7 +35,8 @@ std::int64_t NumbersIn(const BlobProto& proto) {
   return proto.double_data_size() > 0 ? proto.double_data_size() : proto.data_size();
 }
 
-void ToBlobProto(const at::Tensor& from, BlobProto* proto) {
+void ToBlobProto(const at::Tensor& tensor, BlobProto* proto) {
+  const at::Tensor from = OnHost(tensor);
   for (const std::int64_t extent : from.sizes()) proto->mutable_shape()->add_dim(extent);
   const auto count = static_cast<int>(from.numel());
   if (from.scalar_type() == at::kDouble) {
@@ -46,7 +48,8 @@ void ToBlobProto(const at::Tensor& from, BlobProto* proto) {
   }
 }
 
-void AddDiff(const at::Tensor& diff, BlobProto* proto) {
+void AddDiff(const at::Tensor& tensor, BlobProto* proto) {
+  const at::Tensor diff = OnHost(tensor);
   const auto count = static_cast<int>(diff.numel());
   if (diff.scalar_type() == at::kDouble) {
     const auto* numbers = diff.const_data_ptr<double>();
@@ -59,19 +62,21 @@ void AddDiff(const at::Tensor& diff, BlobProto* proto) {
 
 void CopyNumbers(const BlobProto& proto, const at::Tensor& to) {
   POSEIDON_CHECK(NumbersIn(proto) == to.numel(), "saved numbers go where as many are expected");
-  const auto copy = [&](const auto& from) {
-    if (to.scalar_type() == at::kDouble) {
-      std::copy(from.begin(), from.end(), to.mutable_data_ptr<double>());
+  WriteOnHost(to, [&](const at::Tensor& host) {
+    const auto copy = [&](const auto& from) {
+      if (host.scalar_type() == at::kDouble) {
+        std::copy(from.begin(), from.end(), host.mutable_data_ptr<double>());
+      } else {
+        const auto narrowed = [](auto number) { return static_cast<float>(number); };
+        std::transform(from.begin(), from.end(), host.mutable_data_ptr<float>(), narrowed);
+      }
+    };
+    if (proto.double_data_size() > 0) {
+      copy(proto.double_data());
     } else {
-      const auto narrowed = [](auto number) { return static_cast<float>(number); };
-      std::transform(from.begin(), from.end(), to.mutable_data_ptr<float>(), narrowed);
+      copy(proto.data());
     }
-  };
-  if (proto.double_data_size() > 0) {
-    copy(proto.double_data());
-  } else {
-    copy(proto.data());
-  }
+  });
 }
 
 }  // namespace poseidon::caffe

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
@@ -166,16 +167,7 @@ void AddRefused(const Message& options, std::vector<Status>* refused) {
   }
 }
 
-}  // namespace
-
-std::vector<Status> RefusedFillers(const Message& options) {
-  std::vector<Status> refused;
-  AddRefused(options, &refused);
-  return refused;
-}
-
-Status Fill(const FillerParameter& filler, const RandomStream& stream, const at::Tensor& tensor) {
-  POSEIDON_RETURN_IF_ERROR(CheckRule(filler));
+Status FillOnHost(const FillerParameter& filler, const RandomStream& stream, const at::Tensor& tensor) {
   const std::string& type = filler.type();
   if (tensor.numel() == 0) return OkStatus();
   if (type == "constant") {
@@ -195,6 +187,21 @@ Status Fill(const FillerParameter& filler, const RandomStream& stream, const at:
     return FillBilinear(tensor);
   }
   return OkStatus();
+}
+
+}  // namespace
+
+std::vector<Status> RefusedFillers(const Message& options) {
+  std::vector<Status> refused;
+  AddRefused(options, &refused);
+  return refused;
+}
+
+Status Fill(const FillerParameter& filler, const RandomStream& stream, const at::Tensor& tensor) {
+  POSEIDON_RETURN_IF_ERROR(CheckRule(filler));
+  Status status;
+  WriteOnHost(tensor, [&](const at::Tensor& host) { status = FillOnHost(filler, stream, host); });
+  return status;
 }
 
 }  // namespace poseidon::caffe

@@ -13,7 +13,7 @@
 
 namespace poseidon::caffe {
 
-// Overwrites `tensor` (contiguous, f32 or f64, on the host) by the rule `filler` names: constant,
+// Overwrites `tensor` (contiguous, f32 or f64) by the rule `filler` names: constant,
 // uniform, gaussian (also sparse), positive_unitball, xavier, msra or bilinear. Element i depends on
 // the stream, i and the shape only: not on threads, and f32 gets the rounded f64 numbers.
 //

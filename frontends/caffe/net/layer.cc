@@ -22,7 +22,7 @@ Status Layer::Backward(const Blobs& /*top*/, const std::vector<bool>& /*propagat
   return Unimplemented("this layer has no backward pass");
 }
 
-at::TensorOptions Layer::options() const { return at::TensorOptions().dtype(context_.dtype); }
+at::TensorOptions Layer::options() const { return at::TensorOptions().dtype(context_.dtype).device(context_.placement.device()); }
 
 void Layer::DeclareParam(Shape shape, const FillerParameter& filler) {
   declarations_.push_back({std::move(shape), filler});

@@ -13,6 +13,7 @@
 #include "frontends/caffe/data/data_share.h"
 #include "frontends/caffe/net/blob.h"
 #include "frontends/caffe/net/pass_context.h"
+#include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "poseidon/base/result.h"
@@ -32,6 +33,8 @@ struct LayerContext {
   DataShare share;                    // which rows of the global batch are ours
   const PassContext* pass = nullptr;  // which pass this is; outlives the layer
   std::string unique_name = {};       // the layer's name where no other layer has it; empty: its name
+  Placement placement = {};           // of its blobs, and of all that it makes
+  bool feeds_device = false;          // on the host: what it makes is copied to a device, and is best in pinned memory
 };
 
 class Layer;
@@ -115,6 +118,12 @@ class Layer {
   // From now on computes also `above`, the next layer of the same net, which works in place on the only top; false: cannot. Called at
   // most once, before the first pass.
   virtual bool Fuse(Layer* /*above*/) { return false; }
+  // Whether its work on blobs is the engine's alone, which does it wherever they are; false: it reads or writes their memory itself,
+  // so that in a net on a device they are copied to the host for it (OnHostLayer).
+  virtual bool computes_on_device() const { return true; }
+  // Of a layer without bottoms: whether its tops follow from the pass's batch alone, so that the next batch may be read while this one is
+  // computed (FeedLayer).
+  virtual bool reads_ahead() const { return false; }
   // The factor side, or null. Not owned.
   virtual FactorSource* factors() { return nullptr; }
 
@@ -166,6 +175,7 @@ class Layer {
 
  private:
   friend class Net;
+  friend class OnHostLayer;
 
   struct Declaration {
     Shape shape;

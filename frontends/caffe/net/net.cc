@@ -12,9 +12,11 @@
 
 #include "frontends/caffe/net/blob_proto.h"
 #include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/net/feed_layer.h"
 #include "frontends/caffe/net/filler.h"
 #include "frontends/caffe/net/filter.h"
 #include "frontends/caffe/net/insert_splits.h"
+#include "frontends/caffe/net/on_host_layer.h"
 #include "frontends/caffe/net/refusals.h"
 #include "frontends/caffe/proto/at.h"
 
@@ -30,6 +32,23 @@ at::ScalarType ScalarTypeOf(DType dtype) {
 
 const ParamSpec& SpecOf(const LayerParameter& layer, int index) {
   return index < layer.param_size() ? layer.param(index) : ParamSpec::default_instance();
+}
+
+// A layer that reads memory itself is made anew for the host, with what copies around it.
+Result<std::unique_ptr<Layer>> MakePlaced(LayerFactory make_layer, const LayerParameter& param, const LayerContext& context) {
+  POSEIDON_ASSIGN_OR_RETURN(std::unique_ptr<Layer> made, make_layer(param, context));
+  if (context.placement.on_host() || made->computes_on_device()) return made;
+  LayerContext on_host = context;
+  on_host.placement = {};
+  on_host.feeds_device = true;
+  if (made->reads_ahead()) {
+    auto pass = std::make_unique<PassContext>();
+    on_host.pass = pass.get();
+    POSEIDON_ASSIGN_OR_RETURN(made, make_layer(param, on_host));
+    return std::unique_ptr<Layer>(std::make_unique<FeedLayer>(std::move(made), std::move(pass), context));
+  }
+  POSEIDON_ASSIGN_OR_RETURN(made, make_layer(param, on_host));
+  return std::unique_ptr<Layer>(std::make_unique<OnHostLayer>(std::move(made), context));
 }
 
 }  // namespace
@@ -59,7 +78,7 @@ Result<std::unique_ptr<Net>> Net::Create(const NetParameter& param, const NetSta
 }
 
 at::TensorOptions Net::options_of_tensors() const {
-  return at::TensorOptions().dtype(ScalarTypeOf(options_.dtype));
+  return at::TensorOptions().dtype(ScalarTypeOf(options_.dtype)).device(options_.placement.device());
 }
 
 Status Net::Named(int index, const Status& status) const {
@@ -114,12 +133,14 @@ Status Net::MakeLayers(LayerFactory make_layer) {
   for (int i = 0; i < param_.layer_size(); ++i) {
     LayerParameter* const param = param_.mutable_layer(i);
     if (!param->has_phase()) param->set_phase(state_.phase());
-    Result<std::unique_ptr<Layer>> made = make_layer(*param, {.dtype = ScalarTypeOf(options_.dtype),
-                                                              .phase = param->phase(),
-                                                              .seed = options_.seed,
-                                                              .share = options_.share,
-                                                              .pass = &pass_,
-                                                              .unique_name = UniqueName(i)});
+    const LayerContext context{.dtype = ScalarTypeOf(options_.dtype),
+                               .phase = param->phase(),
+                               .seed = options_.seed,
+                               .share = options_.share,
+                               .pass = &pass_,
+                               .unique_name = UniqueName(i),
+                               .placement = options_.placement};
+    Result<std::unique_ptr<Layer>> made = MakePlaced(make_layer, *param, context);
     refusals.Add(*param, made.status());
     if (!made.ok()) continue;
     refusals.Add(*param, CheckArity(**made));
@@ -720,6 +741,15 @@ Status Net::BackwardFromTo(int first, int last, const NetHooks& hooks) {
 }
 
 // --- Access --------------------------------------------------------------------------------------
+
+std::map<std::string, int> Net::on_host() const {
+  std::map<std::string, int> types;
+  if (options_.placement.on_host()) return types;
+  for (int i = 0; i < layer_count(); ++i) {
+    if (!layer(i).computes_on_device() && !bottoms(i).empty()) ++types[layer(i).type()];
+  }
+  return types;
+}
 
 int Net::LayerIndex(const std::string& name) const {
   for (int i = 0; i < layer_count(); ++i) {

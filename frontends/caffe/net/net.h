@@ -33,6 +33,7 @@ struct NetOptions {
   // A net whose learned blobs are used wherever a layer has the same name, instead of blobs of our
   // own: nothing is allocated or filled for them. Needed during Create only.
   const Net* parameters_from = nullptr;
+  Placement placement;  // of its blobs
   // Whether a layer may compute the next one, in place on its top, too: what lies between the two is in no blob then.
   bool fuse = true;
 };
@@ -129,6 +130,9 @@ class Net {
   const std::vector<float>& loss_weights(int layer) const { return node(layer).loss_weights; }
   // Whether the net's own definition asks for debug_info.
   bool debug_info() const { return param_.debug_info(); }
+  // The types of its layers that compute on the host while its blobs are on a device, each with how many there are; none on the
+  // host. Data layers, which read on the host anyway, are not among them.
+  std::map<std::string, int> on_host() const;
   // In alphabetical order.
   const std::vector<NetOutput>& outputs() const { return outputs_; }
 

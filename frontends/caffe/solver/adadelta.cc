@@ -12,6 +12,13 @@ struct AdaDelta {
   static constexpr int kSlots = 2;
   double momentum;
   double delta;
+  at::Tensor Step(const BlobUpdate& update, const at::Tensor& g) const {
+    const at::Tensor& of_gradients = update.history[0].mul_(momentum).addcmul_(g, g, 1 - momentum);
+    const at::Tensor& of_steps = update.history[1];
+    const at::Tensor step = of_steps.add(delta).div_(of_gradients.add(delta)).sqrt_().mul_(g);
+    of_steps.mul_(momentum).addcmul_(step, step, 1 - momentum);
+    return step.mul(update.rate);
+  }
   template <typename T>
   auto Prepare(const BlobUpdate& update) const {
     return [mu = static_cast<T>(momentum), d = static_cast<T>(delta),

@@ -10,6 +10,10 @@ namespace {
 struct AdaGrad {
   static constexpr int kSlots = 1;
   double delta;
+  at::Tensor Step(const BlobUpdate& update, const at::Tensor& g) const {
+    const at::Tensor& h = update.history[0].addcmul_(g, g);
+    return g.div(h.sqrt().add_(delta)).mul_(update.rate);
+  }
   template <typename T>
   auto Prepare(const BlobUpdate& update) const {
     return [d = static_cast<T>(delta), rate = static_cast<T>(update.rate)](T g, T& h) {

@@ -13,10 +13,18 @@ struct Adam {
   double beta1;
   double beta2;
   double delta;
+  double Correction(const BlobUpdate& update) const {
+    const auto t = static_cast<double>(update.iteration + 1);
+    return std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+  }
+  at::Tensor Step(const BlobUpdate& update, const at::Tensor& g) const {
+    const at::Tensor& m = update.history[0].mul_(beta1).add_(g, 1 - beta1);
+    const at::Tensor& v = update.history[1].mul_(beta2).addcmul_(g, g, 1 - beta2);
+    return m.div(v.sqrt().add_(delta)).mul_(update.rate * Correction(update));
+  }
   template <typename T>
   auto Prepare(const BlobUpdate& update) const {
-    const auto t = static_cast<double>(update.iteration + 1);
-    const double correction = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+    const double correction = Correction(update);
     return [b1 = static_cast<T>(beta1), b2 = static_cast<T>(beta2), d = static_cast<T>(delta),
             rate = static_cast<T>(update.rate * correction)](T g, T& m, T& v) {
       m = (1 - b1) * g + b1 * m;

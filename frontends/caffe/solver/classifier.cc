@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "frontends/caffe/net/placement.h"
 #include "poseidon/base/check.h"
 #include "poseidon/base/listed.h"
 
@@ -56,10 +57,10 @@ Result<std::vector<float>> Classifier::ScoreEach(const std::vector<float>& rows)
   const std::int64_t count = static_cast<std::int64_t>(rows.size()) / shape_.count();
   POSEIDON_CHECK(count > 0 && count * shape_.count() == static_cast<std::int64_t>(rows.size()), "rows of another size than the net's input");
   input_->data = at::empty({count, shape_.channels, shape_.height, shape_.width}, input_->data.options());
-  std::copy(rows.begin(), rows.end(), input_->data.mutable_data_ptr<float>());
+  WriteOnHost(input_->data, [&](const at::Tensor& host) { std::copy(rows.begin(), rows.end(), host.mutable_data_ptr<float>()); });
   net_->BeginPass({});
   POSEIDON_RETURN_IF_ERROR(net_->Forward().status());
-  const at::Tensor output = net_->blob(output_)->data.contiguous();
+  const at::Tensor output = OnHost(net_->blob(output_)->data);
   if (output.dim() == 0 || output.size(0) != count || output.numel() == 0) {
     return InvalidArgument("output '" + output_ + "' has " + std::to_string(output.dim() == 0 ? 0 : output.size(0)) + " rows, expected scores for " +
                            std::to_string(count) + " images");

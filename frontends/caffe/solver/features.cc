@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 
 namespace poseidon::caffe {
@@ -37,7 +38,7 @@ Result<std::vector<int>> LabelsOf(const Net& net, std::int64_t rows, FeatureForm
   if (blob == nullptr || blob->count() < rows) {
     return InvalidArgument("the net has no blob 'label' with a number for each of " + std::to_string(rows) + " rows, which features in Poseidon-Caffe's form have");
   }
-  const at::Tensor numbers = blob->data.contiguous();
+  const at::Tensor numbers = OnHost(blob->data);
   for (std::int64_t i = 0; i < rows; ++i) labels.push_back(static_cast<int>(numbers.const_data_ptr<float>()[i]));
   return labels;
 }
@@ -47,7 +48,7 @@ Result<std::vector<int>> LabelsOf(const Net& net, std::int64_t rows, FeatureForm
 Result<std::vector<std::string>> FeaturesOf(const Net& net, const std::string& name, FeatureForm form) {
   const Blob* const blob = net.blob(name);
   if (blob == nullptr) return InvalidArgument("unknown feature blob '" + name + "': the net has no blob of that name");
-  const at::Tensor numbers = blob->data.contiguous();
+  const at::Tensor numbers = OnHost(blob->data);
   const Shape shape = blob->shape();
   const std::int64_t rows = shape.empty() ? 1 : shape[0];
   Datum datum;

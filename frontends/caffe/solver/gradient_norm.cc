@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
@@ -57,6 +58,11 @@ double Sum(const at::Tensor& tensor) {
 }  // namespace
 
 double SumOfSquares(const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) {
+    const EngineGuard guard;
+    const at::Tensor numbers = tensor.to(at::kDouble);
+    return numbers.mul(numbers).sum().item<double>();
+  }
   return tensor.scalar_type() == at::kDouble ? Sum<double>(tensor) : Sum<float>(tensor);
 }
 

@@ -10,6 +10,12 @@ namespace {
 struct Nesterov {
   static constexpr int kSlots = 1;
   double momentum;
+  at::Tensor Step(const BlobUpdate& update, const at::Tensor& g) const {
+    const at::Tensor& h = update.history[0];
+    const at::Tensor before = h.clone();
+    h.mul_(momentum).add_(g, update.rate);
+    return h.mul(1 + momentum).sub_(before, momentum);
+  }
   template <typename T>
   auto Prepare(const BlobUpdate& update) const {
     return [mu = static_cast<T>(momentum), rate = static_cast<T>(update.rate)](T g, T& h) {

@@ -24,6 +24,7 @@ struct IterationReport {
   double rate = 0;              // learning rate used; 0 when nothing was learned (see below)
   double seconds = 0;           // wall time of the iteration
   double wait_seconds = 0;      // of these, waiting for gradients of the iteration before
+  double device_seconds = 0;    // from the begin to the end of what layers do on the device, known since the report before; 0 on the host
   bool display = false;         // an iteration that Caffe would print
   // True for the forward pass after the last iteration, made only to show its loss.
   bool closing = false;

@@ -11,6 +11,10 @@ struct RmsProp {
   static constexpr int kSlots = 1;
   double decay;
   double delta;
+  at::Tensor Step(const BlobUpdate& update, const at::Tensor& g) const {
+    const at::Tensor& h = update.history[0].mul_(decay).addcmul_(g, g, 1 - decay);
+    return g.div(h.sqrt().add_(delta)).mul_(update.rate);
+  }
   template <typename T>
   auto Prepare(const BlobUpdate& update) const {
     return [rho = static_cast<T>(decay), rest = static_cast<T>(1 - decay),

@@ -11,6 +11,9 @@ namespace {
 struct Sgd {
   static constexpr int kSlots = 1;
   double momentum;
+  at::Tensor Step(const BlobUpdate& update, const at::Tensor& g) const {
+    return update.history[0].mul_(momentum).add_(g, update.rate);
+  }
   template <typename T>
   auto Prepare(const BlobUpdate& update) const {
     return [mu = static_cast<T>(momentum), rate = static_cast<T>(update.rate)](T g, T& h) {

@@ -92,6 +92,15 @@ void TellNotes(const SolverParameter& parameters, const SolverNets& nets, Solver
   for (const std::string& note : NotesOn(messages)) observer->OnNote(note);
 }
 
+const char* LabelOf(Work work) {
+  switch (work) {
+    case Work::kForward: return "forward";
+    case Work::kBackward: return "backward";
+    case Work::kUpdate: return "update";
+  }
+  return "?";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters,
@@ -106,6 +115,7 @@ Result<std::unique_ptr<Solver>> Solver::Create(const SolverParameter& parameters
   NetOptions net_options;
   net_options.fuse = options.fuse && !parameters.debug_info();
   net_options.dtype = options.dtype;
+  net_options.placement = options.placement;
   net_options.seed = options.seed;
   net_options.share = options.share;
   POSEIDON_ASSIGN_OR_RETURN(auto net, Net::Create(nets.train.net, nets.train.state, MakeLayer, net_options));
@@ -138,6 +148,7 @@ Solver::Solver(const SolverParameter& parameters, SolverOptions options, std::un
       rule_(std::move(rule)),
       history_(*net_, rule_->slots(), parameters_.type()),
       clock_(net_->layer_count()),
+      work_(options_.placement, [this](const LayerWork& work) { NoteWork(work); }),
       loss_counts_(*net_, parameters_.iter_size()) {
   ListLayers();
   MakeHooks();
@@ -254,7 +265,9 @@ Status Solver::Step(std::uint64_t iterations) {
     stopped_ = action == SolverAction::kStop || action == SolverAction::kSnapshotAndStop;
   }
   stopped_ |= Broken();
-  return FinishPending();
+  POSEIDON_RETURN_IF_ERROR(FinishPending());
+  work_.Reached();
+  return OkStatus();
 }
 
 void Solver::NoteLossCounts() {
@@ -405,6 +418,7 @@ void Solver::ReportIteration(Duration took, bool display) {
   report.rate = last_rate_;
   report.seconds = ToSeconds(took);
   report.wait_seconds = wait_seconds_;
+  report.device_seconds = std::exchange(device_seconds_, 0);
   report.display = display;
   if (display) report.outputs = OutputsOf(*net_);
   options_.observer->OnIteration(report);
@@ -422,6 +436,7 @@ Status Solver::ForwardBackward(int pass, double* loss) {
   if (options_.feed) POSEIDON_RETURN_IF_ERROR(options_.feed(*net_, net_->pass()));
   POSEIDON_ASSIGN_OR_RETURN(*loss, net_->Forward(hooks_));
   updated_ = true;
+  work_.Reached();
   NoteLossCounts();
   if (!std::isfinite(*loss) && !not_finite_) NoteNotFinite(FindNotFinite(*net_, position_.iteration, *loss));
   POSEIDON_RETURN_IF_ERROR(net_->Backward(hooks_));
@@ -431,29 +446,23 @@ Status Solver::ForwardBackward(int pass, double* loss) {
 
 Status Solver::BeforeForward(int layer) {
   POSEIDON_RETURN_IF_ERROR(FinishLayer(layer));
-  At(layers_, layer).began = SteadyNow();
+  work_.Begin();
   return OkStatus();
 }
 
 Status Solver::AfterForward(int layer) {
-  const TimePoint begin = At(layers_, layer).began;
-  const TimePoint end = SteadyNow();
-  clock_.AddForward(layer, end - begin);
-  Trace(layer, position_.iteration, begin, end, "forward");
+  work_.End(Work::kForward, layer, position_.iteration);
   if (debugs_) DebugForward(*net_, layer, Debug());
   return OkStatus();
 }
 
-Status Solver::BeforeBackward(int layer) {
-  At(layers_, layer).began = SteadyNow();
+Status Solver::BeforeBackward(int /*layer*/) {
+  work_.Begin();
   return OkStatus();
 }
 
 Status Solver::AfterBackward(int layer) {
-  const TimePoint begin = At(layers_, layer).began;
-  const TimePoint end = SteadyNow();
-  clock_.AddBackward(layer, end - begin);
-  Trace(layer, position_.iteration, begin, end, "backward");
+  work_.End(Work::kBackward, layer, position_.iteration);
   if (debugs_) DebugBackward(*net_, layer, ByFactors(layer), Debug());
   return last_pass_ ? Announce(layer) : OkStatus();
 }
@@ -494,14 +503,12 @@ std::vector<int> Solver::ExchangedFrom(int first) const {
 }
 
 void Solver::Update(int layer) {
-  const TimePoint begin = SteadyNow();
+  work_.Begin();
   for (const std::size_t index : At(layers_, layer).params) {
     UpdateParam(index);
   }
   At(layers_, layer).gradient = Gradient::kApplied;
-  const TimePoint end = SteadyNow();
-  clock_.AddForward(layer, end - begin);
-  Trace(layer, pending_iteration_, begin, end, "update");
+  work_.End(Work::kUpdate, layer, pending_iteration_);
 }
 
 Status Solver::FinishPending() {
@@ -601,7 +608,7 @@ Status Solver::ShareStatistics() {
   if (statistics.empty()) return OkStatus();
   const EngineGuard guard;
   const at::Tensor own = at::cat(statistics);
-  at::Tensor numbers = own.to(at::kDouble).contiguous();
+  at::Tensor numbers = OnHost(own.to(at::kDouble));
   if (options_.share.rank != 0) numbers = at::zeros_like(numbers);
   POSEIDON_RETURN_IF_ERROR(collectives_->SumDoubles(
       {numbers.mutable_data_ptr<double>(), static_cast<std::size_t>(numbers.numel())}));
@@ -696,10 +703,20 @@ Status Solver::ClosingPass() {
   return OkStatus();
 }
 
-void Solver::Trace(int layer, std::uint64_t iteration, TimePoint begin, TimePoint end, const char* label) const {
+// An update counts with the forward pass that it comes before.
+void Solver::NoteWork(const LayerWork& work) {
+  const Duration took = work.end - work.begin;
+  work.work == Work::kBackward ? clock_.AddBackward(work.layer, took) : clock_.AddForward(work.layer, took);
+  // A layer that computes on the host keeps the device waiting for as long.
+  const bool by_device = work.work == Work::kUpdate || net_->layer(work.layer).computes_on_device();
+  if (!options_.placement.on_host() && by_device) device_seconds_ += ToSeconds(took);
   if (!options_.trace) return;
-  options_.trace({.lane = TraceLane::kCompute, .layer = layer, .step = iteration, .begin = begin, .end = end,
-                  .label = label});
+  options_.trace({.lane = TraceLane::kCompute,
+                  .layer = work.layer,
+                  .step = work.iteration,
+                  .begin = work.begin,
+                  .end = work.end,
+                  .label = LabelOf(work.work)});
 }
 
 }  // namespace poseidon::caffe

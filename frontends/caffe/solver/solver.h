@@ -13,6 +13,7 @@
 #include "frontends/caffe/data/data_share.h"
 #include "frontends/caffe/net/debug_lines.h"
 #include "frontends/caffe/net/net.h"
+#include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/gradient_sync.h"
@@ -22,6 +23,7 @@
 #include "frontends/caffe/solver/observer.h"
 #include "frontends/caffe/solver/snapshot.h"
 #include "frontends/caffe/solver/update_rule.h"
+#include "frontends/caffe/solver/work_clock.h"
 #include "poseidon/base/result.h"
 #include "poseidon/base/trace.h"
 #include "poseidon/plan/layer_clock.h"
@@ -46,6 +48,8 @@ struct SolverOptions {
   DataShare share;
   // Where relative paths of nets and data are looked for besides the working directory.
   std::string folder;
+  // NetOptions::placement of its nets.
+  Placement placement;
   // NetOptions::fuse of its nets, unless debug_info shows every layer.
   bool fuse = true;
   // True on the one worker that writes the snapshots.
@@ -149,7 +153,8 @@ class Solver {
   // Layers whose gradient is averaged over workers: those that own a blob that is trained. In the
   // order of the net.
   const std::vector<int>& SyncedLayers() const { return synced_layers_; }
-  // Seconds per layer and iteration, means of the last few; see LayerClock.
+  // Seconds per layer and iteration, means of the last few; see LayerClock. On a device an iteration's backward pass counts with the
+  // next one's forward pass, by which it is known.
   const LayerClock& layer_clock() const { return clock_; }
 
  private:
@@ -162,7 +167,6 @@ class Solver {
     std::vector<std::size_t> params;  // indices of the learnable blobs it owns
     bool synced = false;
     Gradient gradient = Gradient::kApplied;
-    TimePoint began;
   };
 
   Solver(const SolverParameter& parameters, SolverOptions options, std::unique_ptr<Net> net,
@@ -210,7 +214,7 @@ class Solver {
   std::uint64_t TestsBefore(std::uint64_t iteration) const;
   Status ClosingPass();
   PassContext PassAt(std::uint64_t iteration, int pass) const;
-  void Trace(int layer, std::uint64_t iteration, TimePoint begin, TimePoint end, const char* label) const;
+  void NoteWork(const LayerWork& work);
 
   SolverParameter parameters_;
   const SolverOptions options_;
@@ -231,6 +235,8 @@ class Solver {
   std::vector<LayerState> layers_;
   std::vector<int> synced_layers_;
   LayerClock clock_;
+  WorkClock work_;
+  double device_seconds_ = 0;  // of layers' work, since the last report
   LossCounts loss_counts_;
 
   // Of the gradients that are not applied: their iteration, rate and clip factor.

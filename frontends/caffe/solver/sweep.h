@@ -3,11 +3,13 @@
 #define POSEIDON_FRONTENDS_CAFFE_SOLVER_SWEEP_H_
 
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/solver/update_rule.h"
 #include "poseidon/base/check.h"
@@ -18,8 +20,10 @@ namespace poseidon::caffe {
 //   static constexpr int kSlots;
 //   template <typename T> auto Prepare(const BlobUpdate&) const;   a functor (T g, T& h0 [, T& h1])
 //   -> T
+//   at::Tensor Step(const BlobUpdate&, const at::Tensor& g) const;
 // where the functor gets the finished gradient and the weight's history numbers, changes the
-// latter, and returns what is taken off the weight.
+// latter, and returns what is taken off the weight. Step is the same of all weights of a blob on a device, by the engine's
+// operators, which round in other places.
 
 enum class Regularization { kNone, kL1, kL2 };
 
@@ -78,6 +82,17 @@ void SweepBlob(const BlobUpdate& update, Regularization kind, const Rule& rule) 
   }
 }
 
+// On a device.
+template <typename Rule>
+void StepBlob(const BlobUpdate& update, Regularization kind, const Rule& rule) {
+  const EngineGuard guard;
+  const at::Tensor& weights = update.weights;
+  at::Tensor g = update.gradient.mul(update.clip * update.average);
+  if (update.decay != 0 && kind == Regularization::kL2) g.add_(weights, update.decay);
+  if (update.decay != 0 && kind == Regularization::kL1) g.add_(weights.sign(), update.decay);
+  weights.sub_(rule.Step(update, g));
+}
+
 // The UpdateRule around a rule value.
 template <typename Rule>
 class SweepRule final : public UpdateRule {
@@ -85,11 +100,12 @@ class SweepRule final : public UpdateRule {
   SweepRule(Rule rule, Regularization kind) : rule_(rule), kind_(kind) {}
   int slots() const override { return Rule::kSlots; }
   void Apply(const BlobUpdate& update) const override {
-    POSEIDON_CHECK(update.weights.is_cpu() && update.weights.is_contiguous() &&
+    POSEIDON_CHECK(update.weights.is_contiguous() &&
                        update.gradient.is_contiguous() &&
                        update.gradient.numel() == update.weights.numel() &&
                        update.history[0].numel() == update.weights.numel(),
-                   "an update needs contiguous host tensors of one length");
+                   "an update needs contiguous tensors of one length");
+    if (!update.weights.is_cpu()) return StepBlob(update, kind_, rule_);
     if (update.weights.scalar_type() == at::kDouble) {
       SweepBlob<double>(update, kind_, rule_);
     } else {

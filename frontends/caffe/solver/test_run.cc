@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "frontends/caffe/net/placement.h"
 #include "poseidon/base/check.h"
 
 namespace poseidon::caffe {
@@ -42,7 +43,7 @@ Status ForOwnBatches(Net* net, const TestRun& run, int begin, int count, const T
 std::vector<OutputValue> OutputsOf(const Net& net) {
   std::vector<OutputValue> values;
   for (const NetOutput& output : net.outputs()) {
-    const at::Tensor numbers = output.blob->data.contiguous();
+    const at::Tensor numbers = OnHost(output.blob->data);
     for (std::int64_t i = 0; i < numbers.numel(); ++i) {
       values.push_back({.name = output.name,
                         .value = ElementAt(numbers, i),
@@ -104,7 +105,7 @@ Result<TestPrecision> RunDetectionTest(Net* net, const TestRun& run, ApVersion v
           return InvalidArgument("output '" + output.name + "' has shape " + ShapeText(shape) +
                                  ", expected rows of 5 numbers for eval_type: \"detection\", as DetectionEvaluate makes them");
         }
-        const at::Tensor numbers = output.blob->data.to(at::kDouble).contiguous();
+        const at::Tensor numbers = OnHost(output.blob->data.to(at::kDouble));
         const std::size_t at = outputs * static_cast<std::size_t>(i) + o;
         own[at].assign(numbers.const_data_ptr<double>(), numbers.const_data_ptr<double>() + numbers.numel());
         sizes[at] = static_cast<double>(own[at].size());

@@ -16,7 +16,7 @@ namespace poseidon::caffe {
 
 inline constexpr int kMaxHistorySlots = 2;
 
-// One blob in one iteration. The tensors are contiguous, on the host, of one length and dtype
+// One blob in one iteration. The tensors are contiguous, in one place, of one length and dtype
 // (float or double).
 struct BlobUpdate {
   at::Tensor weights;

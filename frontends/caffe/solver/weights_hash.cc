@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "frontends/caffe/net/placement.h"
 #include "poseidon/base/bytes.h"
 #include "poseidon/base/check.h"
 
@@ -23,17 +24,18 @@ struct FreeDigest {
   void operator()(EVP_MD_CTX* digest) const { EVP_MD_CTX_free(digest); }
 };
 
-void Add(EVP_MD_CTX* digest, const at::Tensor& blob) {
+void Add(EVP_MD_CTX* digest, const at::Tensor& numbers) {
+  const at::Tensor blob = OnHost(numbers);
   const auto count = static_cast<std::size_t>(blob.numel());
   if (blob.scalar_type() == at::kFloat) {
     EVP_DigestUpdate(digest, blob.const_data_ptr<float>(), count * sizeof(float));
     return;
   }
   std::array<float, 1024> block;
-  const double* numbers = blob.const_data_ptr<double>();
+  const double* from = blob.const_data_ptr<double>();
   for (std::size_t begin = 0; begin < count; begin += block.size()) {
     const std::size_t size = std::min(block.size(), count - begin);
-    for (std::size_t i = 0; i < size; ++i) block[i] = static_cast<float>(numbers[begin + i]);
+    for (std::size_t i = 0; i < size; ++i) block[i] = static_cast<float>(from[begin + i]);
     EVP_DigestUpdate(digest, block.data(), size * sizeof(float));
   }
 }

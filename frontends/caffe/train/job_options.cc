@@ -2,10 +2,12 @@
 #include "frontends/caffe/train/job_options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "frontends/caffe/net/filter.h"
@@ -131,6 +133,42 @@ int ComputeThreads(const MemberTask& task) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int own = std::max(1, cores / std::max(1, task.local_members));
   return own >= 4 && task.local_members + task.options.workers > 2 ? own - 1 : own;
+}
+
+Result<std::vector<int>> GpusIn(const std::string& text) {
+  std::vector<int> gpus;
+  for (std::size_t begin = 0; begin <= text.size() && text != "all";) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    int gpu = -1;
+    const auto [last, error] = std::from_chars(text.data() + begin, text.data() + end, gpu);
+    if (error != std::errc() || last != text.data() + end || gpu < 0) {
+      return InvalidArgument("--gpu " + text + " is not understood, expected numbers from 0 with commas, as in 0,1, or all");
+    }
+    gpus.push_back(gpu);
+    begin = end + 1;
+  }
+  const int devices = Placement::Accelerators();
+  if (devices == 0) return NotFound("--gpu " + text + ": the engine finds no GPU here; leave the flag out to compute on the CPU");
+  for (int i = 0; i < devices && text == "all"; ++i) gpus.push_back(i);
+  return gpus;
+}
+
+Result<Placement> GpuOf(const std::string& text, int local_worker) {
+  POSEIDON_ASSIGN_OR_RETURN(const std::vector<int> gpus, GpusIn(text));
+  return Placement::OnAccelerator(gpus[static_cast<std::size_t>(local_worker) % gpus.size()]);
+}
+
+Result<Placement> PlacementOf(const MemberTask& task, const SolverParameter& solver) {
+  const bool solver_asks = solver.has_solver_mode() && solver.solver_mode() == SolverParameter::GPU;
+  if (!task.options.gpu.empty()) return GpuOf(task.options.gpu, task.local_worker);
+  const int devices = solver_asks ? Placement::Accelerators() : 0;
+  if (devices == 0) return Placement();
+  return Placement::OnAccelerator(task.options.workers == 1 ? solver.device_id() : (solver.device_id() + task.local_worker) % devices);
+}
+
+std::string PlacementNote(const Placement& placement, const SolverParameter& solver) {
+  if (!placement.on_host() || !solver.has_solver_mode() || solver.solver_mode() != SolverParameter::GPU) return {};
+  return "solver_mode is GPU; the engine finds no GPU here, and so it trains on the CPU";
 }
 
 Result<DType> ParseDType(const std::string& name) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/train/joining.h"
 #include "frontends/caffe/train/options.h"
@@ -26,6 +27,20 @@ Result<DType> ParseDType(const std::string& name);
 // The solver of the job: with the task's levels and stages, and with the batches of one worker where it asks for a
 // global batch.
 Result<SolverParameter> ReadJobSolver(const TrainOptions& options);
+
+// The devices of this host that --gpu names: numbers from 0 with commas, or "all". kInvalidArgument for other words, kNotFound where
+// there is no GPU. A number that no device has is found where the device is asked for.
+Result<std::vector<int>> GpusIn(const std::string& text);
+
+// The device of worker `local_worker` of this host: of those that `gpus` names (GpusIn), by turns. kNotFound where it is not there.
+Result<Placement> GpuOf(const std::string& gpus, int local_worker);
+
+// Where a worker computes. The workers of a host take the devices that --gpu names by turns; without it, where the solver says GPU,
+// the accelerator's devices from the solver's device_id on. On the host where nobody asked for a GPU, and where the solver did and there
+// is none: Caffe's files say so, whatever they are run on. Where --gpu did and there is none: kNotFound.
+Result<Placement> PlacementOf(const MemberTask& task, const SolverParameter& solver);
+// What of that a user may not expect, in a sentence; empty: nothing.
+std::string PlacementNote(const Placement& placement, const SolverParameter& solver);
 
 // The user's wishes for a net's layers, before any of them was measured.
 struct Wanted {

@@ -109,6 +109,7 @@ std::string Reporter::Rate() const { return NumberText("%.0f images/s", images_p
 
 void Reporter::OnIteration(const IterationReport& report) {
   seconds_ += report.seconds;
+  device_seconds_ += report.device_seconds;
   if (!report.closing) {
     iterations_ = report.iteration + 1;
     step_seconds_.push_back(report.seconds);
@@ -139,6 +140,7 @@ void Reporter::ReportDisplayed(const IterationReport& report) {
                  {"seconds", seconds_},
                  {"elapsed", Elapsed()},
                  {"outputs", ValuesOf(outputs)}};
+  if (device_seconds_ > 0) metric["gpu_utilization"] = gpu_utilization();
   if (!report.closing) metric["rate"] = report.rate;  // nothing is learned in the closing pass
   if (options_.communication) {
     const session::Statistics counted = options_.communication();

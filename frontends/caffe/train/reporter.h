@@ -2,6 +2,7 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
 #define POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -55,6 +56,8 @@ class Reporter final : public SolverObserver {
   std::uint64_t iterations() const { return iterations_; }
   double images_per_second() const;
   double median_step_seconds() const;
+  // The share of its iterations' time from the begin to the end of what layers did on this worker's device; 0 on the host.
+  double gpu_utilization() const { return seconds_ > 0 ? std::min(1.0, device_seconds_ / seconds_) : 0; }
   // From here on step times count anew (the final plan holds).
   void ResetStepTimes() { step_seconds_.clear(); }
   // By output, with as many numbers as it has.
@@ -77,6 +80,7 @@ class Reporter final : public SolverObserver {
   std::unique_ptr<File> metrics_;
   std::uint64_t iterations_ = 0;
   double seconds_ = 0;
+  double device_seconds_ = 0;
   double progress_at_ = 0;
   std::vector<double> step_seconds_;
   std::map<std::string, std::vector<double>> last_test_;

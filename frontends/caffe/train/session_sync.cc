@@ -4,14 +4,21 @@
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
+#include "frontends/caffe/train/device_products.h"
+#include "frontends/caffe/train/engine_device.h"
 
 namespace poseidon::caffe {
 namespace {
 
+// Of each worker, in the test product of a layer.
+constexpr std::uint64_t kTestRows = 64;
 // Most blobs of a joined layer whose shapes a message lists one by one.
 constexpr std::size_t kMostShapes = 8;
 
@@ -102,22 +109,43 @@ Status SessionSync::Begin() {
   }
   rows_.assign(layers_.size(), 0);
   POSEIDON_ASSIGN_OR_RETURN(model_, session_.NewModel());
-  POSEIDON_RETURN_IF_ERROR(model_->Commit(specs_).status());
+  POSEIDON_RETURN_IF_ERROR(DeclareLayers());
+  POSEIDON_RETURN_IF_ERROR(model_->Commit().status());
   model_->MeasureWith([this] { return Measured(); });
   // All learned blobs, also those that are not trained: replicas start out equal.
   for (int i = 0; i < net_.layer_count(); ++i) {
     const at::Tensor data = net_.layer_params(i).data;
     if (!data.defined()) continue;
-    const TensorView view{static_cast<std::byte*>(data.data_ptr()),
-                          static_cast<std::uint64_t>(data.numel()), dtype_};
-    POSEIDON_RETURN_IF_ERROR(session_.Broadcast(view, Rank(0)));
+    const at::Tensor numbers = OnHost(data);
+    POSEIDON_RETURN_IF_ERROR(session_.Broadcast(ViewOf(numbers), Rank(0)));
+    if (!data.is_cpu()) data.copy_(numbers);
   }
   return OkStatus();
 }
 
-TensorView SessionSync::GradientOf(const Layer& layer) const {
-  return {static_cast<std::byte*>(layer.gradient.data_ptr()),
-          static_cast<std::uint64_t>(layer.gradient.numel()), dtype_};
+// Where the net is on a device, products of factors are made there. Layers of one shape share a test of it.
+Status SessionSync::DeclareLayers() {
+  const Placement& placement = net_.options().placement;
+  std::vector<std::pair<plan::FactorShape, factors::ProductTest>> tests;
+  for (plan::LayerSpec& spec : specs_) {
+    std::optional<factors::ProductTest> test;
+    if (spec.factors && !placement.on_host()) {
+      spec.factors->by_device = true;
+      const auto known = std::find_if(tests.begin(), tests.end(), [&](const auto& one) { return one.first == *spec.factors; });
+      if (known != tests.end()) {
+        test = known->second;
+      } else {
+        POSEIDON_ASSIGN_OR_RETURN(test, TestOnDevice(*spec.factors, dtype_, kTestRows * session_.workers(), placement));
+        tests.emplace_back(*spec.factors, *test);
+      }
+    }
+    POSEIDON_RETURN_IF_ERROR(model_->Declare(spec, test).status());
+  }
+  return OkStatus();
+}
+
+TensorView SessionSync::ViewOf(const at::Tensor& numbers) const {
+  return {static_cast<std::byte*>(numbers.data_ptr()), static_cast<std::uint64_t>(numbers.numel()), dtype_};
 }
 
 Status SessionSync::BeginStep(std::uint64_t step) {
@@ -178,13 +206,13 @@ std::vector<wire::Measured::Layer> SessionSync::Measured() const {
 
 bool SessionSync::WantsFactors(int layer) const {
   const auto found = by_net_layer_.find(layer);
-  return found != by_net_layer_.end() && ByFactors(found->second);
+  return found != by_net_layer_.end() && FactorScheme(found->second).has_value();
 }
 
-bool SessionSync::ByFactors(std::size_t index) const {
-  if (layers_[index].factors == nullptr) return false;
+std::optional<plan::Scheme> SessionSync::FactorScheme(std::size_t index) const {
+  if (layers_[index].factors == nullptr) return std::nullopt;
   const Result<plan::Scheme> scheme = model_->SchemeOf(LayerId(static_cast<std::uint32_t>(index)), step_);
-  return scheme.ok() && plan::TakesFactors(*scheme);
+  return scheme.ok() && plan::TakesFactors(*scheme) ? std::optional(*scheme) : std::nullopt;
 }
 
 // With iter_size > 1 the factors of all passes are one concatenation: their product is the sum.
@@ -205,21 +233,36 @@ Status SessionSync::GradientReady(int net_layer, std::uint32_t weight) {
   all_landed_ = false;
   if (++layer.ready < layer.net_layers.size()) return OkStatus();
   layer.ready = 0;
-  session::Push push{{.step = step_, .gradient = GradientOf(layer), .weight = weight}};
-  if (ByFactors(index)) {
+  session::Push push{{.step = step_, .gradient = ViewOf(layer.gradient), .weight = weight}};
+  if (const std::optional<plan::Scheme> scheme = FactorScheme(index)) {
+    layer.multiplies = model_->Gathers(LayerId(static_cast<std::uint32_t>(index)), *scheme);
+    if (layer.multiplies) push.gradient = {};  // nothing lands there
     layer.lent = {Joined(layer.factors->TakeFactors())};
     const FactorPair& pair = layer.lent.front();
     push.factors = Factors{.u = static_cast<const std::byte*>(pair.u.data_ptr()),
                            .v = static_cast<const std::byte*>(pair.v.data_ptr()),
                            .rows = static_cast<std::uint32_t>(pair.u.size(0))};
   }
+  if (const Placement& placement = net_.options().placement; !placement.on_host()) {
+    push.on_device = true;
+    push.ready = std::make_shared<EngineEvent>(placement);  // the backward pass of this layer has been launched, not more
+  }
   return model_->Push(LayerId(static_cast<std::uint32_t>(index)), std::move(push));
 }
 
 Status SessionSync::AwaitLayer(std::size_t index) {
-  const Status status = model_->Wait(LayerId(static_cast<std::uint32_t>(index)));
-  layers_[index].lent.clear();
-  return status;
+  const LayerId id(static_cast<std::uint32_t>(index));
+  POSEIDON_RETURN_IF_ERROR(model_->Wait(id));
+  Layer& layer = layers_[index];
+  if (layer.multiplies) {
+    layer.multiplies = false;
+    POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
+      MultiplyGathered(model_->Gathered(id), *specs_[index].factors, layer.gradient);
+      return OkStatus();
+    }));
+  }
+  layer.lent.clear();
+  return OkStatus();
 }
 
 // When the mean of one net layer has landed, so have those of all that share its message, until the next push.
@@ -237,7 +280,7 @@ int SessionSync::AwaitAny(std::span<const int> net_layers) {
   return At(net_layers, std::find(layers.begin(), layers.end(), landed) - layers.begin());
 }
 
-Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(ViewOf(values)); }
+Status SessionSync::SumDoubles(std::span<double> values) { return session_.Sum(poseidon::ViewOf(values)); }
 
 Result<SolverAction> SessionSync::Agreed() {
   POSEIDON_ASSIGN_OR_RETURN(const session::Wish wish, model_->Agreed());

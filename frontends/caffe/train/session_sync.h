@@ -87,12 +87,15 @@ class SessionSync final : public GradientSync, public Collectives {
     at::Tensor gradient;          // flat
     FactorSource* factors = nullptr;
     std::vector<FactorPair> lent;
+    bool multiplies = false;  // what landed last is what all workers brought, and its product is to be made on the device
     std::size_t ready = 0;  // net layers whose gradients of the next push are there
   };
 
   void AddLayer(std::vector<int> net_layers, std::span<const plan::LayerSpec> specs);
-  TensorView GradientOf(const Layer& layer) const;
-  bool ByFactors(std::size_t index) const;  // in the step under way
+  Status DeclareLayers();
+  TensorView ViewOf(const at::Tensor& numbers) const;
+  // By which the layer goes as factors in the step under way, where it does.
+  std::optional<plan::Scheme> FactorScheme(std::size_t index) const;
   std::vector<wire::Measured::Layer> Measured() const;
   Status AwaitLayer(std::size_t index);
   Status AwaitAll();

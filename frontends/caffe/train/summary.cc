@@ -199,6 +199,7 @@ std::string SummaryText(const EndedRun& run) {
                   {"replicas_equal", run.replicas_equal},
                   {"weights_hash", run.weights_hash},
                   {"threads", run.threads}};
+  if (reporter.gpu_utilization() > 0) summary["gpu_utilization"] = reporter.gpu_utilization();
   if (const auto& found = run.solver.not_finite()) summary["not_finite"] = NotFiniteOf(run, *found);
   if (run.sync != nullptr) {
     const session::Statistics& counted = run.statistics;
@@ -206,7 +207,9 @@ std::string SummaryText(const EndedRun& run) {
     summary["what_would_help"] = helps;
     summary["waited_seconds"] = {{"communication", counted.overlap.exposed()},
                                  {"slower_workers", counted.overlap.skew()},
+                                 {"of", counted.overlap.seconds()},
                                  {"steps", counted.overlap.steps()}};
+    summary["computed_seconds"] = counted.overlap.computed();
     summary["first_iteration"] = run.sync->first_iteration();
     summary["busy_seconds"] = counted.busy_seconds;
     summary["core_allocated_bytes"] = counted.allocated_bytes;
@@ -231,7 +234,8 @@ void PrintEnd(const EndedRun& run, Output& out) {
   std::snprintf(line, sizeof line, "%llu iterations in %.1f s, %.0f images/s",
                 static_cast<unsigned long long>(run.solver.iteration()), run.seconds,
                 run.reporter.images_per_second());
-  out.Print(line);
+  const double utilization = run.reporter.gpu_utilization();
+  out.Print(line + (utilization > 0 ? NumberText(", GPU busy %.0f %% of the time", 100 * utilization) : ""));
   out.Print("weights " + run.weights_hash.substr(0, 16) +
             (run.replicas_equal ? ", equal on all workers" : ", NOT EQUAL"));
 }

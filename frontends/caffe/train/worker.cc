@@ -20,6 +20,9 @@
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/solver/weights_hash.h"
 #include "frontends/caffe/train/aten_engine.h"
+#include "frontends/caffe/train/determinism.h"
+#include "frontends/caffe/train/device_products.h"
+#include "frontends/caffe/train/engine_device.h"
 #include "frontends/caffe/train/job_options.h"
 #include "frontends/caffe/train/run_reports.h"
 #include "frontends/caffe/train/session_sync.h"
@@ -74,6 +77,13 @@ Status Caught(const char* doing, Work&& work) {
   }
 }
 
+// "computes on cuda:0, but for layers of types that compute on the host: Python (1), ROIPooling (2)"
+std::string WhereItComputes(const Placement& placement, const Net& net) {
+  std::string on_host;
+  for (const auto& [type, count] : net.on_host()) AddListed(type + " (" + std::to_string(count) + ")", &on_host);
+  return "computes on " + placement.name() + (on_host.empty() ? "" : ", but for layers of types that compute on the host: " + on_host);
+}
+
 // One worker's training, from the solver file to the results.
 class Run {
  public:
@@ -99,6 +109,7 @@ class Run {
   SolverAction Poll();
   std::vector<plan::LayerSpec> NetSpecs() { return SpecsOf(solver_->net(), solver_->SyncedLayers()); }
   Status Join();
+  Status CheckDevicesAreAlike();
   Status CheckSchemes(const plan::PlanOptions& planning);
   Status TrainTogether();
   void SayWhatTrains() const;
@@ -115,6 +126,8 @@ class Run {
   const MemberEnvironment& env_;
   Timeline timeline_;
   int threads_ = 1;
+  Placement placement_;
+  std::unique_ptr<Determinism> determinism_;  // of what a device computes
   std::unique_ptr<RunReports> reports_;
   std::unique_ptr<factors::ProductEngine> engine_;
   std::unique_ptr<Solver> solver_;
@@ -141,6 +154,9 @@ Status Run::Prepare() {
   POSEIDON_ASSIGN_OR_RETURN(SolverParameter parameters, ReadJobSolver(task_.options));
   SolverOptions options;
   POSEIDON_ASSIGN_OR_RETURN(options.dtype, ParseDType(task_.options.dtype));
+  POSEIDON_ASSIGN_OR_RETURN(placement_, PlacementOf(task_, parameters));
+  if (!placement_.on_host()) determinism_ = std::make_unique<Determinism>(env_.output, leads());
+  options.placement = placement_;
   options.seed = parameters.random_seed() >= 0
                      ? static_cast<std::uint64_t>(parameters.random_seed())
                      : 1;
@@ -208,7 +224,11 @@ Status Run::Join() {
   options.trace = timeline_.recorder();
   options.interrupted = env_.interrupted;
   options.figures = env_.figures;
+  if (!placement_.on_host()) {
+    options.device = [this](Executor& io) { return std::make_unique<EngineDevice>(io, placement_); };
+  }
   POSEIDON_ASSIGN_OR_RETURN(session_, OpenSession(task_, env_, std::move(options)));
+  POSEIDON_RETURN_IF_ERROR(CheckDevicesAreAlike());
   SessionSync::Options sync;
   sync.layer_seconds = [this] { return solver_->layer_clock().Means(); };
   sync.wish = [this] { return TakeWish(); };
@@ -219,6 +239,18 @@ Status Run::Join() {
                                         std::move(sync));
   POSEIDON_RETURN_IF_ERROR(sync_->Begin());
   solver_->Connect(sync_.get(), sync_.get());
+  return OkStatus();
+}
+
+// Updates round differently on another kind of device, and replicas would cease to be equal.
+Status Run::CheckDevicesAreAlike() {
+  const std::string own = KindOf(placement_);
+  POSEIDON_ASSIGN_OR_RETURN(const std::vector<ByteBuffer> kinds, session_->Gather(AsBytes(own)));
+  for (std::size_t rank = 0; rank < kinds.size(); ++rank) {
+    if (AsString(kinds[rank]) == AsString(kinds[0])) continue;
+    return InvalidArgument("worker " + std::to_string(rank) + " computes on " + AsString(kinds[rank]) + " and worker 0 on " +
+                           AsString(kinds[0]) + ", expected one kind of device in a job");
+  }
   return OkStatus();
 }
 
@@ -262,10 +294,9 @@ Status Run::TrainTogether() {
 }
 
 void Run::SayWhatTrains() const {
-  const SolverParameter& solver = solver_->parameters();
-  if (solver.has_solver_mode() && solver.solver_mode() == SolverParameter::GPU) {
-    env_.output.Print("solver_mode is GPU; this trainer computes on the CPU, and so it trains there");
-  }
+  const std::string note = PlacementNote(placement_, solver_->parameters());
+  if (!note.empty()) env_.output.Print(note);
+  if (!placement_.on_host()) env_.output.Print(WhereItComputes(placement_, solver_->net()));
   const std::string& name = solver_->net().name();
   env_.output.Print("training " + (name.empty() ? "the net of " + task_.options.solver : name) + " with " +
                     std::to_string(task_.options.workers) + " worker" + (task_.options.workers == 1 ? "" : "s") + ", " +

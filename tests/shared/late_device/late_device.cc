@@ -443,7 +443,7 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const 
                        c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                        c10::IntArrayRef output_padding, int64_t groups) {
   const InOperator guard;
-  return at::convolution(input.cpu(), weight.cpu(), bias ? std::optional(bias->cpu()) : std::nullopt, stride, padding, dilation,
+  return at::convolution(input.cpu(), weight.cpu(), bias && bias->defined() ? std::optional(bias->cpu()) : std::nullopt, stride, padding, dilation,
                          transposed, output_padding, groups)
       .to(input.device());
 }
@@ -599,6 +599,7 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 namespace {
 
 const bool registered = [] {
+  c10::register_privateuse1_backend("late");
   c10::SetAllocator(kType, &memory());
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   return true;

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the table of docs/multi-gpu.md: what the planner predicts for four machines with 1 to 8 GPUs each. Nothing is measured.
+
+  python3 -m benchmarks.multi_gpu [--poseidon PATH]
+
+A cell is the speed-up over one GPU that the plan predicts. The workers of a machine combine through its memory, at 80 Gbit/s, and share
+its link. GPUs are those of the profiles (2016 to 2019), and eight times as fast.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.profiles import timing  # noqa: E402
+from benchmarks.tables import table  # noqa: E402
+
+PROFILES = ("resnet-50", "vgg19-22k", "bert-base")
+FASTER = (1, 8)
+MACHINES = 4
+GPUS = (1, 2, 4, 8)
+RATES = ("1G", "10G", "25G", "100G")
+COPY_RATE = "80Gbit"
+
+
+def faster(profile, times):
+    """The profile of a GPU that computes so many times as fast."""
+    layers = [layer | {name: layer[name] / times for name in ("forward_seconds", "backward_seconds")} for layer in profile["layers"]]
+    return profile | {"layers": layers, "product_flops": profile["product_flops"] * times}
+
+
+def speed_up(poseidon, folder, profile, gpus, rate):
+    source, made = folder / "profile.json", folder / "plan.json"
+    source.write_text(json.dumps(profile))
+    words = [poseidon, "plan", source, "--workers", MACHINES * gpus, "--per-host", gpus, "--rate", rate, "--copy-rate", COPY_RATE, "--json", made]
+    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL)
+    return json.loads(made.read_text())["prediction"]["speedup"]
+
+
+def rows(poseidon, folder):
+    for name in PROFILES:
+        for times in FASTER:
+            profile = faster(timing.profile(name), times)
+            words = name + (f", GPUs {times} times as fast" if times > 1 else "")
+            for gpus in GPUS:
+                yield [f"{words}, {MACHINES} x {gpus}", str(MACHINES * gpus),
+                       *(f"{speed_up(poseidon, folder, profile, gpus, rate):.1f}" for rate in RATES)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--poseidon", default=ROOT / "build" / "release" / "bin" / "poseidon")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = list(rows(options.poseidon, pathlib.Path(folder)))
+    print(table(["model, machines x GPUs", "GPUs", *(f"{rate[:-1]} Gbit/s" for rate in RATES)], found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/net/placement.h"
+
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "frontends/caffe/net/engine.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// The engine registers a device when its library is loaded, which Python does by importing it. Nothing of ours refers to that
+// library, so that one program serves engines with and without it.
+void LoadAccelerators() {
+  static const bool once = [] {
+    Dl_info engine{};
+    if (::dladdr(reinterpret_cast<const void*>(&at::accelerator::deviceCount), &engine) == 0) return false;
+    const std::filesystem::path beside = std::filesystem::path(engine.dli_fname).parent_path() / "libtorch_cuda.so";
+    return ::dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
+  }();
+  static_cast<void>(once);
+}
+
+c10::impl::VirtualGuardImpl GuardOf(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()); }
+
+}  // namespace
+
+int Placement::Accelerators() {
+  LoadAccelerators();
+  return at::accelerator::getAccelerator() ? at::accelerator::deviceCount() : 0;
+}
+
+Result<Placement> Placement::OnAccelerator(int index) {
+  const int devices = Accelerators();
+  if (devices == 0) return NotFound("the engine finds no GPU here");
+  if (index < 0 || index >= devices) {
+    return NotFound("GPU " + std::to_string(index) + " is not here, expected one of the " + std::to_string(devices) +
+                    " that the engine finds, which count from 0");
+  }
+  const at::Device device(*at::accelerator::getAccelerator(), static_cast<at::DeviceIndex>(index));
+  // Its first use fails where the driver is too old, or where another program holds all of its memory.
+  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
+    GuardOf(device).setDevice(device);
+    static_cast<void>(at::empty({1}, at::TensorOptions().device(device)));
+    return OkStatus();
+  }).WithPrefix(device.str()));
+  return Placement(device);
+}
+
+at::Stream Placement::stream() const { return GuardOf(device_).getStream(device_); }
+
+at::Stream Placement::NewStream() const { return GuardOf(device_).getNewStream(device_); }
+
+c10::Event Placement::Now(bool timed) const {
+  c10::Event event(device_.type(), timed ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT);
+  event.record(stream());
+  return event;
+}
+
+void Placement::Synchronize() const { at::accelerator::synchronizeDevice(device_.index()); }
+
+at::Tensor OnHost(const at::Tensor& tensor) { return (tensor.is_cpu() ? tensor : tensor.cpu()).contiguous(); }
+
+at::TensorOptions Pinned(at::ScalarType dtype) {
+  return at::TensorOptions().dtype(dtype).pinned_memory(at::accelerator::getAccelerator().has_value());
+}
+
+at::Tensor Upload::Memory(const at::Tensor& to) {
+  turn_ = (turn_ + 1) % pieces_.size();
+  Piece& piece = pieces_[turn_];
+  if (piece.copied) piece.copied->synchronize();
+  piece.copied.reset();
+  if (!piece.memory.defined() || piece.memory.sizes() != to.sizes()) piece.memory = at::empty(to.sizes(), Pinned(to.scalar_type()));
+  return piece.memory;
+}
+
+void Upload::Copy(const at::Tensor& to) {
+  Piece& piece = pieces_[turn_];
+  to.copy_(piece.memory, /*non_blocking=*/true);
+  piece.copied.emplace(placement_.Now());
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/train/device_products.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/net/filler.h"
+#include "frontends/caffe/net/random.h"
+#include "frontends/caffe/train/cuda_driver.h"
+#include "poseidon/plan/layer_clock.h"
+
+namespace poseidon::caffe {
+namespace {
+
+at::ScalarType ScalarTypeOf(DType dtype) { return dtype == DType::kF64 ? at::kDouble : at::kFloat; }
+
+std::int64_t Signed(std::uint64_t number) { return static_cast<std::int64_t>(number); }
+
+// Products are not rounded to TF32: the engine does that only where it is asked to.
+void Multiply(const at::Tensor& u, const at::Tensor& v, const plan::FactorShape& shape, const at::Tensor& gradient) {
+  const std::int64_t weights = Signed(shape.outputs * shape.inputs);
+  at::Tensor weight = gradient.narrow(0, 0, weights).view({Signed(shape.outputs), Signed(shape.inputs)});
+  at::mm_out(weight, u.t(), v);
+  if (!shape.bias) return;
+  at::Tensor bias = gradient.narrow(0, weights, Signed(shape.outputs));
+  at::sum_out(bias, u, at::IntArrayRef{0});
+}
+
+// In [-1, 1), the same on every worker.
+at::Tensor FixedNumbers(std::uint64_t seed, std::int64_t rows, std::int64_t width, const at::TensorOptions& options) {
+  FillerParameter uniform;
+  uniform.set_type("uniform");
+  uniform.set_min(-1);
+  uniform.set_max(1);
+  at::Tensor numbers = at::empty({rows, width}, options);
+  static_cast<void>(Fill(uniform, RandomStream(seed, RandomPurpose::kFiller, "product test", 0), numbers));
+  return numbers;
+}
+
+// FNV-1a of 64 bits.
+std::uint64_t Hash(std::uint64_t hash, std::string_view bytes) {
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace
+
+// Two kinds of device may agree on one product and not on another one.
+std::string KindOf(const Placement& placement) {
+  if (placement.on_host()) return placement.name();
+  std::string kind = std::string(TORCH_VERSION) + " " + placement.name();
+  kind.resize(kind.find_last_of(':'));  // not which one it is
+  const Result<CudaDriver> driver = CudaDriver::Load();
+  if (!driver.ok()) return kind;
+  const Result<std::string> name = driver->NameOf(placement.device().index());
+  return name.ok() ? kind + " " + *name : kind;
+}
+
+Result<factors::ProductTest> TestOnDevice(const plan::FactorShape& shape, DType dtype, std::uint64_t rows, const Placement& placement) {
+  factors::ProductTest test;
+  test.flops = shape.product_flops(rows);
+  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
+    const at::TensorOptions options = at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(placement.device());
+    const at::Tensor u = FixedNumbers(1, Signed(rows), Signed(shape.outputs), options);
+    const at::Tensor v = FixedNumbers(2, Signed(rows), Signed(shape.inputs), options);
+    const at::Tensor gradient = at::empty({Signed(shape.outputs * shape.inputs + (shape.bias ? shape.outputs : 0))}, options);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      placement.Synchronize();
+      const TimePoint begin = plan::SteadyNow();
+      Multiply(u, v, shape, gradient);
+      placement.Synchronize();
+      const double seconds = ToSeconds(plan::SteadyNow() - begin);
+      test.seconds = repeat == 0 ? seconds : std::min(test.seconds, seconds);
+    }
+    const at::Tensor host = OnHost(gradient);
+    const std::string_view bits(static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(host.nbytes()));
+    test.hash = Hash(Hash(0xcbf29ce484222325u, KindOf(placement)), bits);
+    return OkStatus();
+  }));
+  return test;
+}
+
+void MultiplyGathered(const factors::GatheredRows& gathered, const plan::FactorShape& shape, const at::Tensor& gradient) {
+  const EngineGuard guard;
+  const std::int64_t rows = Signed(gathered.rows());
+  if (rows == 0) {
+    gradient.zero_();
+    return;
+  }
+  const auto bring = [&](const std::byte* memory, std::uint64_t width) {
+    // Read alone; the engine has no tensors of memory that is not to be written.
+    const at::Tensor host = at::from_blob(const_cast<std::byte*>(memory), {rows, Signed(width)}, at::TensorOptions().dtype(gradient.scalar_type()));
+    return host.to(gradient.device());
+  };
+  Multiply(bring(gathered.u(), shape.outputs), bring(gathered.v(), shape.inputs), shape, gradient);
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training on a device that does its work later than it is asked to (tests/shared/late_device), whose memory holds NaN before and
+// after: whoever does not wait for it finds that.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+
+#include <cstddef>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/net/placement.h"
+#include "frontends/caffe/proto/at.h"
+#include "frontends/caffe/solver/weights_hash.h"
+#include "frontends/caffe/train/aten_engine.h"
+#include "frontends/caffe/train/determinism.h"
+#include "frontends/caffe/train/engine_device.h"
+#include "frontends/caffe/train/session_sync.h"
+#include "poseidon/base/thread_executor.h"
+#include "tests/shared/gradient_checker.h"
+
+namespace poseidon::caffe {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int kWorkers = 2;
+constexpr std::uint64_t kFinalPlanStep = 4;
+constexpr int kSteps = 7;
+
+// Makes the device known to the engine, with two devices of its kind. `delays`: microseconds before each computation and each copy.
+void LoadDevice(int computations = 100, int copies = 50) {
+  static void* const library = ::dlopen(POSEIDON_LATE_DEVICE, RTLD_NOW | RTLD_GLOBAL);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  reinterpret_cast<void (*)(int, int)>(::dlsym(library, "late_set_delays"))(computations, copies);
+}
+
+Placement Device(int index) {
+  const Result<Placement> placement = Placement::OnAccelerator(index);
+  EXPECT_TRUE(placement.ok()) << placement.status().message();
+  return placement.ok() ? *placement : Placement();
+}
+
+std::string NetText() {
+  return InputsOf("data 4x3x9x9 label 4") +
+         "layer { name: 'conv' type: 'Convolution' bottom: 'data' top: 'conv' "
+         "  convolution_param { num_output: 8 kernel_size: 3 bias_term: false weight_filler { type: 'msra' } } } "
+         "layer { name: 'norm' type: 'BatchNorm' bottom: 'conv' top: 'norm' } "
+         "layer { name: 'scale' type: 'Scale' bottom: 'norm' top: 'norm' scale_param { bias_term: true } } "
+         "layer { name: 'relu' type: 'ReLU' bottom: 'norm' top: 'norm' } "
+         "layer { name: 'lrn' type: 'LRN' bottom: 'norm' top: 'lrn' lrn_param { local_size: 3 alpha: 0.1 } } "
+         "layer { name: 'pool' type: 'Pooling' bottom: 'lrn' top: 'pool' pooling_param { kernel_size: 3 stride: 2 } } "
+         "layer { name: 'wide' type: 'InnerProduct' bottom: 'pool' top: 'wide' "
+         "  inner_product_param { num_output: 300 weight_filler { type: 'xavier' } } } "
+         "layer { name: 'drop' type: 'Dropout' bottom: 'wide' top: 'wide' } "
+         "layer { name: 'ip' type: 'InnerProduct' bottom: 'wide' top: 'ip' "
+         "  inner_product_param { num_output: 10 weight_filler { type: 'xavier' } } } "
+         "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'label' top: 'loss' }";
+}
+
+struct Setting {
+  std::string name;
+  std::string solver;
+  plan::Scheme wide = plan::Scheme::kKeyValue;
+  double most = 2e-5;  // that a weight may differ by
+};
+
+struct Trained {
+  std::vector<std::string> hashes;  // by rank
+  at::Tensor weights;               // of rank 0, on the host
+  double loss = 0;
+  std::vector<plan::LayerSeconds> seconds;
+};
+
+class DeviceTest : public testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override { LoadDevice(); }
+
+  static Result<std::unique_ptr<Solver>> MakeSolver(int rank, const Placement& placement) {
+    SolverParameter parameters;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "base_lr: 0.05 lr_policy: 'fixed' max_iter: 100 weight_decay: 0.001 snapshot_after_train: false " + GetParam().solver +
+            " net_param { " + NetText() + " }",
+        &parameters));
+    SolverOptions options;
+    options.seed = 5;
+    options.placement = placement;
+    options.share.rank = rank;
+    options.share.world = kWorkers;
+    options.writes_snapshots = false;
+    options.feed = [rank](Net& net, const PassContext& pass) {
+      const std::uint64_t seed = 2 * pass.batch + static_cast<std::uint64_t>(rank);
+      WriteOnHost(net.blob("data")->data, [&](const at::Tensor& host) { FillTestNumbers(host, 1 + seed); });
+      WriteOnHost(net.blob("label")->data, [&](const at::Tensor& host) { FillTestNumbers(host, 100 + seed, {0, 7, true}); });
+      return OkStatus();
+    };
+    return Solver::Create(parameters, std::move(options));
+  }
+
+  // Two workers, each on a device of its own, or both on the host.
+  static Trained Train(bool on_device) {
+    Trained trained;
+    trained.hashes.resize(kWorkers);
+    transport::InprocNetwork network;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      threads.emplace_back([&, rank] {
+        at::set_num_threads(1);
+        const Placement placement = on_device ? Device(rank) : Placement();
+        const auto engine = MakeAtenEngine(1);
+        session::SessionOptions options;
+        options.node.workers = kWorkers;
+        options.node.requested_rank = rank;
+        options.node.hosts_coordinator = rank == 0;
+        options.node.listen = {"job", rank == 0 ? std::uint16_t{1} : std::uint16_t{0}};
+        options.node.coordinator = {"job", 1};
+        options.node.probe_bytes = 0;
+        options.node.final_plan_step = kFinalPlanStep;
+        options.node.planning.forced = {{"wide", GetParam().wide}};
+        options.engine = engine.get();
+        if (on_device) options.device = [&](Executor& io) { return std::make_unique<EngineDevice>(io, placement); };
+        auto session = session::Session::Open(session::MakeInprocRuntime(network, "member"), options);
+        ASSERT_TRUE(session.ok()) << session.status().message();
+        auto solver = MakeSolver(rank, placement);
+        ASSERT_TRUE(solver.ok()) << solver.status().message();
+        SessionSync::Options sync_options;
+        sync_options.iter_size = (*solver)->parameters().iter_size();
+        sync_options.layer_seconds = [&] { return (*solver)->layer_clock().Means(); };
+        SessionSync sync(**session, (*solver)->net(), (*solver)->SyncedLayers(), std::move(sync_options));
+        const Status begun = sync.Begin();
+        ASSERT_TRUE(begun.ok()) << begun.message();
+        (*solver)->Connect(&sync, &sync);
+        const Status stepped = (*solver)->Step(kSteps);
+        ASSERT_TRUE(stepped.ok()) << stepped.message();
+        At(trained.hashes, rank) = WeightsHash((*solver)->net());
+        if (rank == 0) {
+          const EngineGuard guard;
+          std::vector<at::Tensor> weights;
+          for (const LearnableParam& param : (*solver)->net().learnable_params()) weights.push_back(OnHost(param.blob.data).view({-1}));
+          trained.weights = at::cat(weights);
+          trained.loss = (*solver)->last_loss();
+          trained.seconds = (*solver)->layer_clock().Means();
+        }
+        EXPECT_TRUE((*session)->Leave().ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return trained;
+  }
+};
+
+TEST_P(DeviceTest, TrainsAsOnTheHost) {
+  const Trained here = Train(false);
+  const Trained there = Train(true);
+  EXPECT_EQ(there.hashes[0], there.hashes[1]) << "replicas have the same bits";
+  ASSERT_EQ(there.weights.numel(), here.weights.numel());
+  EXPECT_LT(there.weights.sub(here.weights).abs().max().item<double>(), GetParam().most);
+  EXPECT_NEAR(there.loss, here.loss, 1e-4);
+  // Each of the layer's operators takes a tenth of a millisecond and more; launching them takes less.
+  EXPECT_GT(there.seconds[1].forward, 1e-4);
+  EXPECT_GT(there.seconds[1].backward, 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, DeviceTest,
+                         testing::Values(Setting{"Dense", "momentum: 0.9"},
+                                         Setting{"Factors", "momentum: 0.9", plan::Scheme::kFactorBroadcast},
+                                         Setting{"FactorsOfTwoPasses", "momentum: 0.9 iter_size: 2", plan::Scheme::kFactorBroadcast},
+                                         // The sign of a weight near zero is that of rounding.
+                                         Setting{"Nesterov", "type: 'Nesterov' momentum: 0.9 regularization_type: 'L1'", plan::Scheme::kKeyValue, 1e-3},
+                                         // They divide gradients by their size, so that of a small one the rounding counts.
+                                         Setting{"AdaGrad", "type: 'AdaGrad' delta: 0.01"}, Setting{"AdaDelta", "type: 'AdaDelta' momentum: 0.9 delta: 1e-4"},
+                                         Setting{"RmsProp", "type: 'RMSProp' rms_decay: 0.9 delta: 0.01"},
+                                         Setting{"Adam", "type: 'Adam' momentum: 0.9 momentum2: 0.99 delta: 0.01 clip_gradients: 0.5"}),
+                         [](const auto& setting) { return setting.param.name; });
+
+// ---- the core's copies
+
+class CopyTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    LoadDevice(20'000, 5'000);
+    device_ = std::make_unique<EngineDevice>(executor_, placement_);
+  }
+  void TearDown() override {
+    device_.reset();
+    LoadDevice();
+  }
+
+  device::DeviceSpan SpanOf(const at::Tensor& tensor) {
+    return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
+  }
+  // The status of a copy, once it has ended.
+  template <typename Copy>
+  Status Wait(const Copy& copy) {
+    std::promise<Status> ended;
+    copy([&ended](const Status& status) { ended.set_value(status); });
+    return ended.get_future().get();
+  }
+
+  ThreadExecutor executor_{"copies"};
+  const Placement placement_ = [] { LoadDevice(); return Device(1); }();
+  std::unique_ptr<EngineDevice> device_;
+};
+
+TEST_F(CopyTest, WaitForTheirEventAndKeepTheirOrder) {
+  const EngineGuard guard;
+  const at::Tensor numbers = at::full({1000}, 3.0, at::TensorOptions().device(placement_.device()));
+  numbers.add_(4);  // later than the call returns
+  const auto ready = std::make_shared<EngineEvent>(placement_);
+  Result<device::HostBuffer> memory = device_->AllocateHost(4000);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_TRUE(Wait([&](Completion done) { device_->CopyToHost(SpanOf(numbers), memory->bytes(), ready, std::move(done)); }).ok());
+  auto* const host = reinterpret_cast<float*>(memory->bytes().data());
+  EXPECT_EQ(host[0], 7);
+  EXPECT_EQ(host[999], 7);
+  host[0] = 9;
+  EXPECT_TRUE(Wait([&](Completion done) { device_->CopyFromHost(memory->bytes(), SpanOf(numbers), std::move(done)); }).ok());
+  EXPECT_EQ(OnHost(numbers)[0].item<float>(), 9);
+  EXPECT_EQ(OnHost(numbers)[1].item<float>(), 7);
+}
+
+TEST_F(CopyTest, UnderWayAreWaitedForWhenTheDeviceGoes) {
+  const EngineGuard guard;
+  const at::Tensor numbers = at::full({1000}, 3.0, at::TensorOptions().device(placement_.device()));
+  std::vector<std::byte> memory(4000);
+  std::promise<Status> ended;
+  device_->CopyToHost(SpanOf(numbers), memory, std::make_shared<EngineEvent>(placement_),
+                      [&ended](const Status& status) { ended.set_value(status); });
+  device_.reset();
+  float first = 0;
+  std::memcpy(&first, memory.data(), sizeof first);
+  EXPECT_EQ(first, 3) << "nothing is written into lent memory any more";
+  EXPECT_TRUE(ended.get_future().get().ok());
+}
+
+// ---- placement
+
+TEST(PlacementTest, OfADeviceThatIsNotThereIsRefused) {
+  LoadDevice();
+  EXPECT_EQ(Placement::Accelerators(), 2);
+  EXPECT_THAT(Placement::OnAccelerator(2).status().message(), HasSubstr("GPU 2 is not here, expected one of the 2 that the engine finds"));
+  EXPECT_EQ(Placement::OnAccelerator(-1).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Device(1).name(), "late:1");
+}
+
+TEST(PlacementTest, LayersThatReadMemoryComputeOnTheHostAndAreCounted) {
+  LoadDevice();
+  NetOptions options;
+  options.placement = Device(0);
+  const std::string text = InputsOf("data 2x4x6x6 rois 3x5") +
+                           "layer { name: 'a' type: 'ROIPooling' bottom: 'data' bottom: 'rois' top: 'a' "
+                           "  roi_pooling_param { pooled_h: 2 pooled_w: 2 spatial_scale: 1 } } "
+                           "layer { name: 'b' type: 'ReLU' bottom: 'a' top: 'a' }";
+  const auto net = MakeNet(text, TRAIN, options);
+  EXPECT_THAT(net->on_host(), ElementsAre(testing::Pair("ROIPooling", 1)));
+  EXPECT_THAT(MakeNet(text)->on_host(), SizeIs(0));
+}
+
+// ---- determinism
+
+class Lines final : public Output {
+ public:
+  void Print(const std::string&) override {}
+  void Progress(const std::string&) override {}
+  void PrintLog(const std::string&) override {}
+  std::size_t width() const override { return 100; }
+  void Log(LogLevel, std::string_view line) override { lines.emplace_back(line); }
+
+  std::vector<std::string> lines;
+};
+
+TEST(DeterminismTest, OperatorsWithoutItAreNamedOnce) {
+  Lines output;
+  {
+    const Determinism determinism(output, true);
+    EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+    for (int i = 0; i < 2; ++i) at::globalContext().alertNotDeterministic("some_backward_cuda");
+  }
+  EXPECT_THAT(output.lines, ElementsAre(HasSubstr("some_backward_cuda gives no two times the same bits")));
+  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+}
+
+}  // namespace
+}  // namespace poseidon::caffe

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/train/engine_device.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "frontends/caffe/net/engine.h"
+
+namespace poseidon::caffe {
+namespace {
+
+// Between two looks at a copy. The engine's own wait keeps a core busy, for as long as the device computes what is to be copied.
+constexpr std::chrono::microseconds kLook(50);
+
+}  // namespace
+
+EngineDevice::Way::Way(Executor& executor, const Placement& placement)
+    : executor_(executor), placement_(placement), stream_(placement.NewStream()), thread_([this] { Wait(); }) {}
+
+EngineDevice::Way::~Way() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+}
+
+// A copy that cannot be launched fails like one that cannot be made.
+void EngineDevice::Way::Copy(Memory from, Memory to, std::size_t bytes, const device::Event& ready, Completion done) {
+  std::optional<c10::Event> copied;
+  const auto numbers = [bytes](const Memory& memory) {
+    return at::for_blob(memory.address, {static_cast<std::int64_t>(bytes)})
+        .options(at::TensorOptions().dtype(at::kByte).device(memory.device))
+        .target_device(memory.device)
+        .make_tensor();
+  };
+  const Status launched = RunOnEngine([&] {
+    const c10::StreamGuard on(stream_);
+    if (ready != nullptr) static_cast<const EngineEvent&>(*ready).Block(stream_);
+    numbers(to).copy_(numbers(from), /*non_blocking=*/true);
+    copied.emplace(placement_.Now());
+    return OkStatus();
+  });
+  if (!launched.ok()) {
+    executor_.Post([done = std::move(done), launched]() mutable { done(launched); });
+    return;
+  }
+  {
+    MutexLock lock(mutex_);
+    under_way_.push_back({*std::move(copied), ready, std::move(done)});
+  }
+  changed_.NotifyAll();
+}
+
+void EngineDevice::Way::Wait() {
+  const c10::DeviceGuard guard(placement_.device());
+  for (;;) {
+    std::optional<UnderWay> next;
+    {
+      MutexLock lock(mutex_);
+      while (under_way_.empty() && !ended_) changed_.Wait(lock);
+      if (under_way_.empty()) return;
+      next.emplace(std::move(under_way_.front()));
+      under_way_.pop_front();
+    }
+    const Status status = RunOnEngine([&] {
+      while (!next->copied.query()) std::this_thread::sleep_for(kLook);
+      return OkStatus();
+    });
+    executor_.Post([done = std::move(next->done), status]() mutable { done(status); });
+  }
+}
+
+EngineDevice::EngineDevice(Executor& executor, const Placement& placement)
+    : placement_(placement), name_(placement.name()), out_(executor, placement), back_(executor, placement) {}
+
+EngineDevice::~EngineDevice() = default;
+
+Result<device::HostBuffer> EngineDevice::AllocateHost(std::size_t bytes) {
+  at::Tensor memory;
+  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
+    memory = at::empty({static_cast<std::int64_t>(bytes)}, Pinned(at::kByte));
+    return OkStatus();
+  }));
+  const MutableBytes span(static_cast<std::byte*>(memory.mutable_data_ptr()), bytes);
+  return device::HostBuffer(span, [memory](MutableBytes) {});
+}
+
+void EngineDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) {
+  out_.Copy({from.address, placement_.device()}, {into.data(), at::kCPU}, into.size(), ready, std::move(done));
+}
+
+void EngineDevice::CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) {
+  // Read alone; the engine has no tensors of memory that is not to be written.
+  back_.Copy({const_cast<std::byte*>(from.data()), at::kCPU}, {into.address, placement_.device()}, from.size(), nullptr, std::move(done));
+}
+
+}  // namespace poseidon::caffe

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`poseidon` on a device of the engine that is no GPU: one whose work ends late (tests/shared/late_device). And what is said where there
+is none, and of a CUDA driver that this test brings."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+import job as jobs
+
+BUILT = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "tests" / "shared" / "liblate_device.so"
+LATE = pathlib.Path(os.environ.get("POSEIDON_LATE_DEVICE") or BUILT)
+
+# Two GPUs, as the driver's interface shows them; or a failure.
+DRIVER = r"""
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned flags) { return getenv("DRIVER_FAILS") ? atoi(getenv("DRIVER_FAILS")) : 0; }
+int cuDeviceGetCount(int* count) { *count = 2; return 0; }
+int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return 0; }
+int cuDeviceGetName(char* name, int length, int device) { strncpy(name, device ? "Second" : "First", length); return 0; }
+int cuDeviceTotalMem_v2(size_t* bytes, int device) { *bytes = 12079136768u; return 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int device) { *value = attribute == 15; if (attribute == 75) *value = 9; return 0; }
+int cuGetErrorString(int code, const char** words) { *words = "driver version is insufficient"; return 0; }
+"""
+
+
+@pytest.fixture
+def late():
+    """The environment of a program that finds two devices which compute late."""
+    assert LATE.exists(), f"{LATE} is not built"
+    return {"LD_PRELOAD": str(LATE)}
+
+
+@pytest.fixture
+def driver(tmp_path):
+    (tmp_path / "driver.c").write_text(DRIVER)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"], check=True)
+    return {"LD_LIBRARY_PATH": str(tmp_path)}
+
+
+def test_a_job_trains_on_devices_as_on_the_cpu(bench, late):
+    """A worker for each that --gpu names. Means, tests and the hash of the weights are those of the job."""
+    solver = bench.solver(net=bench.lenet(dropout=True), snapshot=20, snapshot_prefix="snap")
+    here = bench.train(solver, "--workers", 2, run_dir="here")
+    there = bench.train(solver, "--gpu", "0,1", run_dir="there", environment=late)
+    assert there.summary["workers"] == 2 and there.summary["replicas_equal"]
+    assert there.out.count("^computes on late:0$") == 1, there.out.text
+    assert there.summary["test"]["loss"] == pytest.approx(here.summary["test"]["loss"], rel=1e-3)
+    assert there.summary["test"]["accuracy"] == pytest.approx(here.summary["test"]["accuracy"], abs=0.021)
+    assert 0 < there.summary["gpu_utilization"] <= 1 and "gpu_utilization" not in here.summary
+    assert "GPU busy" in there.out.text
+    spans = [event for event in json.loads((there.run_dir / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    computed = [event for event in spans if event["cat"] == "compute" and event["pid"] == 0]
+    assert {event["name"].split()[0] for event in computed} == {"forward", "backward", "update"}
+    assert all(event["dur"] > 0 for event in computed)
+    # The same again from the snapshot, by one worker that the solver sends to the device.
+    on = bench.solver(net=bench.lenet(dropout=True), name="on.prototxt", solver_mode=1, device_id=1)
+    resumed = bench.train(on, "--snapshot", bench.folder / "snap_iter_20.solverstate", run_dir="resumed", environment=late)
+    assert resumed.out.count("^computes on late:1$") == 1, resumed.out.text
+
+
+def test_factors_are_multiplied_on_the_devices(bench, late):
+    solver = bench.solver()
+    done = bench.train(solver, "--workers", 2, "--gpu", "all", "--scheme", "ip1=sfb", environment=late)
+    assert done.summary["replicas_equal"]
+    [entry] = [entry for entry in done.summary["plan"] if entry["layer"] == "ip1"]
+    assert entry["scheme"] == "sfb" and entry["counted_bytes"]["sent"] > 0
+
+
+def test_commands_compute_on_a_device(bench, late):
+    bench.train(bench.solver(snapshot=30, snapshot_prefix="snap"))
+    net = bench.folder / "net.prototxt"
+    said = [jobs.run(bench.poseidon, "test", "--model", net, "--weights", bench.folder / "snap_iter_30.caffemodel", "--iterations", 5, *gpu,
+                     cwd=bench.folder, environment=late) for gpu in ((), ("--gpu", "1"))]
+    assert [one.code for one in said] == [0, 0], said[1].err.text
+    assert "Use GPU with device ID 1." in said[1].out.text
+    [loss, loss_there] = [float(one.out.find(r"^Loss: (\S+)")[1]) for one in said]
+    assert loss_there == pytest.approx(loss, rel=1e-4)
+    timed = jobs.run(bench.poseidon, "time", "--model", net, "--iterations", 3, "--gpu", 0, cwd=bench.folder, environment=late)
+    assert timed.code == 0, timed.err.text
+    # An operator takes 0.6 ms there, which the host does not wait for.
+    [forward] = [float(line.split()[1]) for line in timed.out.lines if line.startswith("conv1")]
+    assert forward >= 0.6, timed.out.text
+
+
+def test_a_device_that_is_not_there_is_refused(bench, late):
+    for words, expected in ((("--gpu", "2"), "GPU 2 is not here, expected one of the 2"), (("--gpu", "one"), "expected numbers from 0")):
+        done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(), words, "run"), cwd=bench.folder, environment=late)
+        assert done.code in (1, 2) and expected in done.err.text, done.err.text
+
+
+def test_a_machine_without_a_gpu_says_so(poseidon, tmp_path):
+    done = jobs.run(poseidon, "device_query", cwd=tmp_path)
+    assert done.code == 0 and done.out.find(r"^gpus: +none: no CUDA driver is installed here"), done.out.text
+    asked = jobs.run(poseidon, "device_query", "--gpu", 0, cwd=tmp_path)
+    assert asked.code == 1 and "no CUDA driver is installed here (libcuda.so.1)" in asked.err.text
+
+
+def test_devices_are_shown_as_caffe_shows_them(poseidon, tmp_path, driver):
+    done = jobs.run(poseidon, "device_query", cwd=tmp_path, environment=driver)
+    assert done.out.find(r"^gpus: +First, Second$") or done.out.find(r"^gpus: +First and Second$"), done.out.text
+    asked = jobs.run(poseidon, "device_query", "--gpu", "1", cwd=tmp_path, environment=driver)
+    assert asked.code == 0, asked.err.text
+    shown = dict(line.split(":", 1) for line in asked.out.lines[1:])
+    assert {name: value.strip() for name, value in shown.items() if name in ("Device id", "Name", "Total global memory", "Major revision number")} == {
+        "Device id": "1", "Name": "Second", "Total global memory": "12079136768", "Major revision number": "9"}
+    assert shown["Concurrent copy and execution"].strip() == "Yes" and shown["Kernel execution timeout"].strip() == "No"
+    other = jobs.run(poseidon, "device_query", "--gpu", "2", cwd=tmp_path, environment=driver)
+    assert other.code == 1 and "GPU 2 is not here, expected one of the 2" in other.err.text
+
+
+@pytest.mark.parametrize("code,expected", ((35, "the CUDA driver fails to begin: driver version is insufficient (35)"), (100, "the CUDA driver finds no GPU")))
+def test_a_driver_that_fails_is_said(poseidon, tmp_path, driver, code, expected):
+    done = jobs.run(poseidon, "device_query", "--gpu", "all", cwd=tmp_path, environment=driver | {"DRIVER_FAILS": str(code)})
+    assert done.code == 1 and expected in done.err.text, done.err.text
+
+
+def test_a_solver_that_asks_for_a_gpu_trains_on_the_cpu_where_there_is_none(bench):
+    done = bench.train(bench.solver(max_iter=1, solver_mode=1))
+    assert done.out.count("^solver_mode is GPU; the engine finds no GPU here, and so it trains on the CPU$") == 1
