@@ -45,7 +45,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does, or Non
     "pip install poseidon_train-*.whl poseidon_train_caffe-*.whl": (BUILDS, "tests/wheel/test_index.py::test_pip_resolves_both_to_one_version"),
     **{command: (LONG, "tests/wheel/test_wheel.py::test_the_demonstration_shows_what_it_says") for command in (
         "poseidon demo", "poseidon run -n 2 python -m poseidon.demo.train", "poseidon run -n 2 python -m poseidon.demo.train --kill")},
-    "python3 -m benchmarks.performance --grid full": (LONG, "benchmarks/performance/performance_test.py"),
+    "python3 -m benchmarks.performance": (LONG, "benchmarks/performance/performance_test.py"),
     "python3 -m benchmarks.torch": (LONG, "tests/torch/test_benchmark.py"),
     "make demo": (BUILDS, "Makefile::demo"),
     "make build": (BUILDS, "Makefile::build"),
