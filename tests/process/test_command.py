@@ -287,7 +287,7 @@ def commands_of(bench):
 
 
 # Nothing of the kind that a flag takes, by the word for that in the help; of any text everything is something.
-WRONG = {"N": "some", "STEP": "x", "PORT": "x", "SECONDS": "soon", "SHARE": "2", "RATE": "fast", "TIME": "soon", "IDS": "0",
+WRONG = {"N": "some", "STEP": "x", "PORT": "x", "SECONDS": "soon", "SHARE": "2", "RATE": "fast", "TIME": "soon", "IDS": "x",
          "FILE": "/nowhere/file", "FILE[,FILE...]": "/nowhere/file", "PROTOTXT": "/nowhere/file", "FOLDER": "/dev/null/x",
          "HOSTS": "a:0", "PREFIX": "/nowhere/x", "LAYER=SCHEME": "ip1", "NAME[=VALUE]": "=x"}
 ANY_TEXT = {"--strategies", "--ssh", "--program", "--python", "--stage", "--machines"}

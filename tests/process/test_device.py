@@ -93,6 +93,22 @@ def test_a_device_that_is_not_there_is_refused(bench, late):
         assert done.code in (1, 2) and expected in done.err.text, done.err.text
 
 
+def test_a_device_that_is_lost_ends_the_job_with_its_words(bench, late):
+    """By the words of the worker that has it, on every worker's exit."""
+    done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(), ("--gpu", "0,1"), "lost"), cwd=bench.folder,
+                    environment=late | {"LATE_DEVICE_LOST_AFTER": "400"})
+    assert done.code not in (0, 2) and "the device fails: late error: unspecified launch failure" in done.err.text, done.err.text
+    assert "Advice for debuggers" not in done.err.text
+
+
+def test_memory_that_a_device_lacks_is_said_of_the_layer(bench, late):
+    net = bench.write("wide.prototxt", bench.lenet().read_text() + 'layer { name: "wide" type: "Tile" bottom: "ip1" top: "wide" tile_param { tiles: 4000000 } }')
+    done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(net=net), ("--gpu", "0"), "large"), cwd=bench.folder, environment=late)
+    assert done.code not in (0, 2), done.out.text
+    assert "layer 'wide' (Tile): out of memory of the device: cannot allocate " in done.err.text, done.err.text
+    assert "expected a smaller batch_size" in done.err.text
+
+
 def test_a_machine_without_a_gpu_says_so(poseidon, tmp_path):
     done = jobs.run(poseidon, "device_query", cwd=tmp_path)
     assert done.code == 0 and done.out.find(r"^gpus: +none: no CUDA driver is installed here"), done.out.text

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 
-#include <charconv>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -12,30 +11,20 @@
 #include <vector>
 
 #include "frontends/caffe/train/cuda_driver.h"
+#include "frontends/caffe/train/job_options.h"
 #include "poseidon/base/listed.h"
 #include "tools/console/fail.h"
-#include "tools/console/values.h"
 #include "tools/train/commands.h"
 #include "tools/train/net_flags.h"
 
 namespace poseidon::tools {
 namespace {
 
-int NumberOf(const std::string& text) {
-  int number = -1;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
-    FailUsage("--gpu has '" + text + "', expected numbers from 0 with commas, as in 0,1, or all");
-  }
-  return number;
-}
-
 // As Caffe does.
 void ShowGpus(const std::string& text) {
+  OrFailUsage(caffe::GpusNamed(text, 0).status());
   const caffe::CudaDriver driver = OrFail(caffe::CudaDriver::Load());
-  std::vector<int> gpus;
-  for (int i = 0; i < driver.devices() && text == "all"; ++i) gpus.push_back(i);
-  for (const std::string& part : CommaParts(text == "all" ? "" : text)) gpus.push_back(NumberOf(part));
+  const std::vector<int> gpus = OrFail(caffe::GpusNamed(text, driver.devices()));
   std::cout << "Querying GPUs " << text << "\n";
   for (const int gpu : gpus) std::cout << OrFail(driver.Describe(gpu));
   std::cout << std::flush;

@@ -6,10 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <exception>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "poseidon/base/exception.h"
@@ -28,6 +25,10 @@ class EngineGuard {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
 };
 
+// What ATen throws, as one line: kResourceExhausted for a device without memory, with what was asked for and what it has;
+// kUnavailable for a device that fails; else kInternal.
+Status EngineFailure(const c10::Error& error);
+
 // Runs `work` (returning a Status) under an EngineGuard; what ATen throws becomes a Status of one line.
 template <typename Work>
 Status RunOnEngine(Work&& work) {
@@ -35,10 +36,7 @@ Status RunOnEngine(Work&& work) {
   try {
     return std::forward<Work>(work)();
   } catch (const c10::Error& error) {
-    std::string text = error.what_without_backtrace();
-    if (std::optional<Status> missing = MissingMemory(text)) return *std::move(missing);
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    return Internal(std::move(text));
+    return EngineFailure(error);
   } catch (const std::exception& error) {
     return ThrownStatus(error);
   }

@@ -8,36 +8,68 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <string>
+#include <system_error>
 
 #include "frontends/caffe/net/engine.h"
 
 namespace poseidon::caffe {
 namespace {
 
+// What the engine has found, once in a process.
+struct Found {
+  int devices = 0;
+  std::string why_none;
+};
+
+// The engine's words for a driver that it does not accept, which it would print.
+class FirstWarning final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    if (text.empty()) text = warning.msg();
+  }
+
+  std::string text;
+};
+
 // The engine registers a device when its library is loaded, which Python does by importing it. Nothing of ours refers to that
 // library, so that one program serves engines with and without it.
-void LoadAccelerators() {
-  static const bool once = [] {
-    Dl_info engine{};
-    if (::dladdr(reinterpret_cast<const void*>(&at::accelerator::deviceCount), &engine) == 0) return false;
-    const std::filesystem::path beside = std::filesystem::path(engine.dli_fname).parent_path() / "libtorch_cuda.so";
-    return ::dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
+std::string LoadAccelerators() {
+  Dl_info engine{};
+  if (::dladdr(reinterpret_cast<const void*>(&at::accelerator::deviceCount), &engine) == 0) return {};
+  const std::filesystem::path beside = std::filesystem::path(engine.dli_fname).parent_path() / "libtorch_cuda.so";
+  std::error_code ignored;
+  if (!std::filesystem::exists(beside, ignored) || ::dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
+  return ::dlerror();
+}
+
+const Found& Find() {
+  static const Found found = [] {
+    Found result;
+    FirstWarning warning;
+    const c10::WarningUtils::WarningHandlerGuard guard(&warning);
+    result.why_none = LoadAccelerators();
+    result.devices = at::accelerator::getAccelerator() ? at::accelerator::deviceCount() : 0;
+    if (result.why_none.empty()) result.why_none = warning.text.substr(0, warning.text.find(". "));
+    return result;
   }();
-  static_cast<void>(once);
+  return found;
 }
 
 c10::impl::VirtualGuardImpl GuardOf(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()); }
 
 }  // namespace
 
-int Placement::Accelerators() {
-  LoadAccelerators();
-  return at::accelerator::getAccelerator() ? at::accelerator::deviceCount() : 0;
+int Placement::Accelerators() { return Find().devices; }
+
+std::string Placement::WhyNone() {
+  const std::string& why = Find().why_none;
+  return "the engine finds no GPU here" + (why.empty() ? "" : " (" + why + ")");
 }
 
 Result<Placement> Placement::OnAccelerator(int index) {
   const int devices = Accelerators();
-  if (devices == 0) return NotFound("the engine finds no GPU here");
+  if (devices == 0) return NotFound(WhyNone());
   if (index < 0 || index >= devices) {
     return NotFound("GPU " + std::to_string(index) + " is not here, expected one of the " + std::to_string(devices) +
                     " that the engine finds, which count from 0");

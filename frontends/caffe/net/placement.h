@@ -31,6 +31,9 @@ class Placement {
   static Result<Placement> OnAccelerator(int index);
   // How many devices the accelerator has; 0 where there is no accelerator.
   static int Accelerators();
+  // "the engine finds no GPU here", with what its library says where that cannot be loaded or does not accept the driver. Asked for
+  // once Accelerators is 0.
+  static std::string WhyNone();
 
   bool on_host() const { return device_.is_cpu(); }
   at::Device device() const { return device_; }

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training on a device that does its work later than it is asked to (tests/shared/late_device), whose memory holds NaN before and
-// after: whoever does not wait for it finds that.
+// after: whoever does not wait for it finds that. With POSEIDON_TEST_DEVICE=cuda, on the GPUs here, of which one serves both workers too.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -39,15 +42,27 @@ constexpr int kWorkers = 2;
 constexpr std::uint64_t kFinalPlanStep = 4;
 constexpr int kSteps = 7;
 
-// Makes the device known to the engine, with two devices of its kind. `delays`: microseconds before each computation and each copy.
-void LoadDevice(int computations = 100, int copies = 50) {
+bool OnGpu() {
+  const char* const device = std::getenv("POSEIDON_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "cuda";
+}
+
+// A function of the library that makes the device known to the engine.
+template <typename Function>
+Function OfDevice(const char* name) {
   static void* const library = ::dlopen(POSEIDON_LATE_DEVICE, RTLD_NOW | RTLD_GLOBAL);
-  ASSERT_NE(library, nullptr) << ::dlerror();
-  reinterpret_cast<void (*)(int, int)>(::dlsym(library, "late_set_delays"))(computations, copies);
+  EXPECT_NE(library, nullptr) << ::dlerror();
+  return reinterpret_cast<Function>(::dlsym(library, name));
+}
+
+// Makes the device known to the engine, with two devices of its kind: microseconds before each computation and each copy.
+void LoadDevice(int computations = 100, int copies = 50) {
+  if (OnGpu()) return;
+  OfDevice<void (*)(int, int)>("late_set_delays")(computations, copies);
 }
 
 Placement Device(int index) {
-  const Result<Placement> placement = Placement::OnAccelerator(index);
+  const Result<Placement> placement = Placement::OnAccelerator(OnGpu() && Placement::Accelerators() == 1 ? 0 : index);
   EXPECT_TRUE(placement.ok()) << placement.status().message();
   return placement.ok() ? *placement : Placement();
 }
@@ -244,9 +259,36 @@ TEST_F(CopyTest, UnderWayAreWaitedForWhenTheDeviceGoes) {
   EXPECT_TRUE(ended.get_future().get().ok());
 }
 
+TEST_F(CopyTest, OfADeviceThatIsLostFail) {
+  if (OnGpu()) GTEST_SKIP() << "loses the device";
+  const EngineGuard guard;
+  const at::Tensor numbers = at::full({1000}, 3.0, at::TensorOptions().device(placement_.device()));
+  std::vector<std::byte> memory(4000);
+  const auto lose_after = OfDevice<void (*)(long)>("late_lose_after");
+  lose_after(0);
+  const Status status = Wait([&](Completion done) {
+    device_->CopyToHost(SpanOf(numbers), memory, std::make_shared<EngineEvent>(placement_), std::move(done));
+  });
+  lose_after(-1);
+  EXPECT_EQ(status.ToString(), "UNAVAILABLE: the device fails: late error: unspecified launch failure");
+}
+
 // ---- placement
 
+TEST(PlacementTest, MemoryThatADeviceLacksIsSaid) {
+  LoadDevice();
+  const Placement placement = Device(0);
+  const Status status = RunOnEngine([&] {
+    static_cast<void>(at::empty({1 << 20, 1 << 20}, at::TensorOptions().device(placement.device())));
+    return OkStatus();
+  });
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), testing::MatchesRegex("out of memory of the device: cannot allocate [0-9.]+ .iB; GPU 0 has a total "
+                                                      "capacity of .* is free; expected a smaller batch_size, or fewer workers that share it"));
+}
+
 TEST(PlacementTest, OfADeviceThatIsNotThereIsRefused) {
+  if (OnGpu()) GTEST_SKIP() << "counts the devices of the tests";
   LoadDevice();
   EXPECT_EQ(Placement::Accelerators(), 2);
   EXPECT_THAT(Placement::OnAccelerator(2).status().message(), HasSubstr("GPU 2 is not here, expected one of the 2 that the engine finds"));

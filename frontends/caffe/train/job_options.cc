@@ -135,8 +135,9 @@ int ComputeThreads(const MemberTask& task) {
   return own >= 4 && task.local_members + task.options.workers > 2 ? own - 1 : own;
 }
 
-Result<std::vector<int>> GpusIn(const std::string& text) {
+Result<std::vector<int>> GpusNamed(const std::string& text, int devices) {
   std::vector<int> gpus;
+  for (int i = 0; i < devices && text == "all"; ++i) gpus.push_back(i);
   for (std::size_t begin = 0; begin <= text.size() && text != "all";) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     int gpu = -1;
@@ -147,10 +148,14 @@ Result<std::vector<int>> GpusIn(const std::string& text) {
     gpus.push_back(gpu);
     begin = end + 1;
   }
-  const int devices = Placement::Accelerators();
-  if (devices == 0) return NotFound("--gpu " + text + ": the engine finds no GPU here; leave the flag out to compute on the CPU");
-  for (int i = 0; i < devices && text == "all"; ++i) gpus.push_back(i);
   return gpus;
+}
+
+Result<std::vector<int>> GpusIn(const std::string& text) {
+  POSEIDON_RETURN_IF_ERROR(GpusNamed(text, 0).status());
+  const int devices = Placement::Accelerators();
+  if (devices == 0) return NotFound("--gpu " + text + ": " + Placement::WhyNone() + "; leave the flag out to compute on the CPU");
+  return GpusNamed(text, devices);
 }
 
 Result<Placement> GpuOf(const std::string& text, int local_worker) {
@@ -168,7 +173,7 @@ Result<Placement> PlacementOf(const MemberTask& task, const SolverParameter& sol
 
 std::string PlacementNote(const Placement& placement, const SolverParameter& solver) {
   if (!placement.on_host() || !solver.has_solver_mode() || solver.solver_mode() != SolverParameter::GPU) return {};
-  return "solver_mode is GPU; the engine finds no GPU here, and so it trains on the CPU";
+  return "solver_mode is GPU; " + Placement::WhyNone() + ", and so it trains on the CPU";
 }
 
 Result<DType> ParseDType(const std::string& name) {

@@ -28,8 +28,11 @@ Result<DType> ParseDType(const std::string& name);
 // global batch.
 Result<SolverParameter> ReadJobSolver(const TrainOptions& options);
 
-// The devices of this host that --gpu names: numbers from 0 with commas, or "all". kInvalidArgument for other words, kNotFound where
-// there is no GPU. A number that no device has is found where the device is asked for.
+// The numbers that --gpu names: from 0 with commas, or "all" of `devices`. kInvalidArgument for other words.
+Result<std::vector<int>> GpusNamed(const std::string& text, int devices);
+
+// The devices of this host that --gpu names (GpusNamed). kNotFound where there is no GPU. A number that no device has is found where
+// the device is asked for.
 Result<std::vector<int>> GpusIn(const std::string& text);
 
 // The device of worker `local_worker` of this host: of those that `gpus` names (GpusIn), by turns. kNotFound where it is not there.

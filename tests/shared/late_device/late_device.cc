@@ -43,6 +43,12 @@ constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 constexpr int kDevices = 2;
 
 // Before each piece of work.
+// How many more events are looked at before the device is lost; below 0: it never is.
+std::atomic<long> looks_until_lost{[] {
+  const char* const text = std::getenv("LATE_DEVICE_LOST_AFTER");
+  return text == nullptr ? -1L : std::atol(text);
+}()};
+
 std::atomic<int> compute_microseconds{600};  // of a default stream
 std::atomic<int> copy_microseconds{200};     // of other streams
 thread_local long waits = 0;  // of this thread for the device, other than in an operator
@@ -179,6 +185,9 @@ class Memory final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     const c10::DeviceIndex device = current_device;
     if (bytes == 0) return {nullptr, nullptr, &Nothing, c10::Device(kType, device)};
+    constexpr std::size_t kCapacity = std::size_t{8} << 30;
+    TORCH_CHECK_WITH(OutOfMemoryError, bytes <= kCapacity, "late out of memory. Tried to allocate ", bytes >> 30, ".00 GiB. GPU ", int{device},
+                     " has a total capacity of 8.00 GiB of which 8.00 GiB is free. Of the allocated memory nothing is held by others.");
     auto* block = new Block{Take(bytes), bytes, CurrentStream(device), {}};
     return {block->memory, block, &Free, c10::Device(kType, device)};
   }
@@ -320,7 +329,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event == nullptr) return;
     queues().Of(stream).Put([moment = MomentOf(event)] { moment->Wait(); });
   }
-  bool queryEvent(void* event) const override { return event == nullptr || MomentOf(event)->come(); }
+  bool queryEvent(void* event) const override {
+    const long left = looks_until_lost;
+    if (left > 0) --looks_until_lost;
+    if (left == 0) throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 719, "late error: unspecified launch failure\nAdvice for debuggers.");
+    return event == nullptr || MomentOf(event)->come();
+  }
   void synchronizeEvent(void* event) const override {
     ++waits;
     if (event != nullptr) MomentOf(event)->Wait();
@@ -615,6 +629,9 @@ __attribute__((visibility("default"))) void late_set_delays(int compute, int cop
   late::compute_microseconds = compute;
   late::copy_microseconds = copies;
 }
+
+// After so many looks at events every other fails, as those of a device that is lost; below 0: none does.
+__attribute__((visibility("default"))) void late_lose_after(long looks) { late::looks_until_lost = looks; }
 
 // How often the calling thread has waited for the device, other than in an operator.
 __attribute__((visibility("default"))) long late_waits() { return late::waits; }

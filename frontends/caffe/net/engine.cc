@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontends/caffe/net/engine.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace poseidon::caffe {
+namespace {
+
+// Of `text`, what is between `begin` and `end`; empty where either is missing.
+std::string_view Between(std::string_view text, std::string_view begin, std::string_view end) {
+  const std::size_t found = text.find(begin);
+  if (found == std::string_view::npos) return {};
+  text.remove_prefix(found + begin.size());
+  const std::size_t ended = text.find(end);
+  return ended == std::string_view::npos ? std::string_view() : text.substr(0, ended);
+}
+
+// "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is free. ...", which goes on with advice.
+Status DeviceMemoryFailure(std::string_view text) {
+  const std::string_view asked = Between(text, "Tried to allocate ", ". ");
+  const std::string_view has = Between(text, std::string(asked) + ". ", " is free");
+  if (asked.empty() || has.empty()) return ResourceExhausted(std::string(text.substr(0, text.find('\n'))));
+  return ResourceExhausted("out of memory of the device: cannot allocate " + std::string(asked) + "; " + std::string(has) +
+                           " is free; expected a smaller batch_size, or fewer workers that share it");
+}
+
+}  // namespace
+
+Status EngineFailure(const c10::Error& error) {
+  std::string text = error.what_without_backtrace();
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return DeviceMemoryFailure(text);
+  if (dynamic_cast<const c10::AcceleratorError*>(&error) != nullptr) {  // its other lines say how to look for the cause in a debugger
+    return Unavailable("the device fails: " + text.substr(0, text.find('\n')));
+  }
+  if (std::optional<Status> missing = MissingMemory(text)) return *std::move(missing);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return Internal(std::move(text));
+}
+
+}  // namespace poseidon::caffe
