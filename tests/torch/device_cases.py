@@ -50,6 +50,28 @@ def times_are_those_of_the_device():
             assert took >= 4 * 1000 * DELAY, spans  # each of the layer's operators, forward and backward, takes so long
 
 
+def a_step_that_a_graph_captures_is_refused():
+    """Before anything of it is sent, in either pass; and a step that runs trains."""
+    import poseidon.torch
+    products.stay_alone()
+    poseidon.torch.init(rank=0, workers=1)
+    model = net()
+    poseidon.torch.wrap(model)
+    captured = "a step of the distributed model is captured in a graph of the device"
+    batch = torch.ones(2, 6).to(KIND)
+    model(batch).square().sum().backward()
+    module = getattr(torch, KIND)
+    runs = getattr(module, "is_current_stream_capturing", lambda: False)
+    module.is_current_stream_capturing = lambda: True
+    refused(captured, lambda: model(batch))
+    module.is_current_stream_capturing = runs
+    loss = model(batch).square().sum()
+    module.is_current_stream_capturing = lambda: True
+    refused(captured, loss.backward)
+    module.is_current_stream_capturing = runs
+    model(batch).square().sum().backward()
+
+
 def compiled_models_train():
     """Marks of the time are events, of which a compiler would make its own."""
     import copy
@@ -142,7 +164,8 @@ def rounding_is_set_back():
 
 CASES = [a_model_that_moves_is_refused.__name__, numbers_on_a_device_are_shared.__name__,
          a_device_without_streams_is_refused.__name__, rounding_is_set_back.__name__,
-         small_layers_join_to_a_larger_size_than_on_the_host.__name__, compiled_models_train.__name__]
+         small_layers_join_to_a_larger_size_than_on_the_host.__name__, compiled_models_train.__name__,
+         a_step_that_a_graph_captures_is_refused.__name__]
 if KIND == "late":  # whose delays are known
     CASES.append(times_are_those_of_the_device.__name__)
 

@@ -30,6 +30,12 @@ def can_stage(device: torch.device) -> bool:
     return hasattr(module_of(device), "Stream")
 
 
+def is_captured(device: torch.device) -> bool:
+    """Whether what the current stream is given is recorded in a graph, and does not run."""
+    captured = getattr(module_of(device), "is_current_stream_capturing", None)
+    return captured is not None and captured()
+
+
 def parts_of(source: torch.Tensor, into: torch.Tensor) -> Moves:
     """The copy of one flat gradient, in parts of PART bytes."""
     size = max(1, PART // source.element_size())

@@ -12,6 +12,7 @@ from torch.autograd import Variable
 
 from .. import library as c
 from . import others, refusals
+from .devices import is_captured
 from .hooks import Hook, keep_hooks_out_of_pickles, watch
 from .states import Phase
 from .table import Table
@@ -71,6 +72,7 @@ class Passes:
         self.note_compiler()
         self.lander.look()
         if torch.is_grad_enabled():
+            self.refuse_capture()
             self.drop_failed()
             if self.changes.are_due():
                 renew()
@@ -78,6 +80,10 @@ class Passes:
         self.lander.begin_forward()
         if self.model.stopwatch:
             self.model.stopwatch.restart()
+
+    def refuse_capture(self) -> None:
+        if self.model.device.type != "cpu" and is_captured(self.model.device):
+            raise refusals.captured()
 
     def drop_failed(self) -> None:
         """Of a backward pass that failed before it handed over anything, nothing is left."""
@@ -149,6 +155,7 @@ class Passes:
 
     def enter(self) -> None:
         """The first gradient of a backward pass has come."""
+        self.refuse_capture()
         if self.now.read_ahead:
             raise refusals.read_ahead()
         self.lander.begin_backward()

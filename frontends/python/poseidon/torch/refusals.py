@@ -54,6 +54,11 @@ def broke_off(layer: Layer) -> PoseidonError:
                          "expected that the program ends: other workers wait for the rest", "FAILED_PRECONDITION")
 
 
+def captured() -> PoseidonError:
+    return PoseidonError("a step of the distributed model is captured in a graph of the device, expected that it runs each time: a graph "
+                         "that runs again computes gradients which no worker sends", "UNIMPLEMENTED")
+
+
 def read_ahead() -> PoseidonError:
     return PoseidonError("the last batch of a loader of poseidon.torch.loader or shard was read ahead of its use, and has fewer samples than "
                          "the others: its gradient would count for too much, expected that each batch is used before the next is "
