@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <typeinfo>
 
 #include "frontends/caffe/net/engine.h"
 
@@ -39,8 +41,11 @@ std::string LoadAccelerators() {
   if (::dladdr(reinterpret_cast<const void*>(&at::accelerator::deviceCount), &engine) == 0) return {};
   const std::filesystem::path beside = std::filesystem::path(engine.dli_fname).parent_path() / "libtorch_cuda.so";
   std::error_code ignored;
-  if (!std::filesystem::exists(beside, ignored) || ::dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
-  return ::dlerror();
+  if (!std::filesystem::exists(beside, ignored)) return {};
+  if (::dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) return ::dlerror();
+  // The first who asks the engine for CUDA settles whether it has it.
+  if (typeid(at::detail::getCUDAHooks()) != typeid(at::CUDAHooksInterface)) return {};
+  return "the engine was asked for CUDA before its library was loaded";
 }
 
 const Found& Find() {

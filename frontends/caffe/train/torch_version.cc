@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontends/caffe/train/torch_version.h"
 
-#include <ATen/Version.h>
+#include <caffe2/core/common.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -11,14 +11,12 @@
 namespace poseidon::caffe {
 namespace {
 
-// The version in what the library says of its build; empty where it says none.
+// What the library says of its build; empty where it does not say its version. at::show_config says it too, but settles for good that
+// the engine has no CUDA: it is asked before Placement loads that.
 std::string LoadedVersion() {
-  constexpr std::string_view kBefore = "TORCH_VERSION=";
-  const std::string said = at::show_config();
-  const std::size_t found = said.find(kBefore);
-  if (found == std::string::npos) return "";
-  const std::size_t begin = found + kBefore.size();
-  return said.substr(begin, said.find_first_of(", \n", begin) - begin);
+  const auto& options = caffe2::GetBuildOptions();
+  const auto found = options.find("TORCH_VERSION");
+  return found == options.end() ? "" : found->second;
 }
 
 // "2.13" of "2.13.0+cpu".
