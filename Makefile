@@ -32,6 +32,12 @@ bench: build ## ratios and claims against the recorded ones (root, about 6 minut
 	@worse=0; .venv/bin/python3 -B -m benchmarks.claims --compare || worse=1; \
 	.venv/bin/python3 -B -m benchmarks.performance --compare || worse=1; exit $$worse
 
+gpu: ## what one GPU shows, into docs/performance/gpu.md (eight minutes, on a machine that has one)
+	@$$([ -x .venv/bin/python3 ] && echo .venv/bin/python3 || echo python3) -B -m benchmarks.gpu
+
+cuda: ## what `make gpu` runs, built against torch's CUDA build (5 GB) for a machine that has only torch; TORCH=2.11.0 for another version
+	@scripts/cuda.sh $(TORCH)
+
 wheel: setup ## the Python wheels of core and trainer, into build/dist, tested where nothing else is installed
 	@scripts/wheel.sh
 	@scripts/wheel.sh --trainer
@@ -62,4 +68,4 @@ format: ## clang-format over the lines changed since the last commit
 clean: ## remove what was built; .venv and demo/ stay
 	rm -rf build
 
-.PHONY: help demo test check soak golden bench wheel site build setup tidy format clean
+.PHONY: help demo test check soak golden bench cuda gpu wheel site build setup tidy format clean

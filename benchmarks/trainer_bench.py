@@ -10,8 +10,8 @@ overhead  one worker with hooks, scheduler and its own shard against plain train
           take turns of a quarter of a second (the other is stopped), because runs one after the other
           differ by more than what is measured; median ratio of neighbouring turns and the upper end
           of its 95 % interval (order statistics, no assumption about the noise)
-eager     forward and backward of LeNet, AlexNet, GoogLeNet and ResNet-50 against the same net in eager PyTorch, on the
-          same threads, alternating (--nets)
+eager     forward and backward of LeNet, AlexNet, GoogLeNet, ResNet-50 and VGG19 against the same net in eager PyTorch, on the
+          same threads, alternating (--nets); with --gpu both on the first GPU
 memory    what the core allocates for landing places and sums, against its bound
 caffe     a training iteration of LeNet against that of BVLC Caffe's own program (--caffe, its `caffe` binary with OpenBLAS), on one
           thread and on two, alternating, from the same weights and the same database; both say the time in the same lines
@@ -117,10 +117,18 @@ def nets_beside_eager():
         *block(384, 384, 3, 1, 2), *block(384, 256, 3, 1, 2), nn.MaxPool2d(3, 2), nn.Flatten(),
         nn.Linear(9216, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 4096),
         nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000))
+    widths = (64, 64, "pool", 128, 128, "pool", *[256] * 4, "pool", *[512] * 4, "pool", *[512] * 4, "pool")
+    channels, features = 3, []
+    for width in widths:
+        features += [nn.MaxPool2d(2)] if width == "pool" else block(channels, width, 3, 1, 1)
+        channels = channels if width == "pool" else width
+    vgg19 = nn.Sequential(*features, nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 4096),
+                          nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000))
     return {"LeNet": (lenet, (64, 1, 28, 28), lenet_layers(), 60),
             "AlexNet": (alexnet, (16, 3, 227, 227), alexnet_layers(), 4),
             "GoogLeNet": (eager_nets.GoogLeNet(), (8, 3, 224, 224), layers_of("googlenet"), 3),
-            "ResNet-50": (eager_nets.resnet50(), (8, 3, 224, 224), layers_of("resnet50"), 3)}
+            "ResNet-50": (eager_nets.resnet50(), (8, 3, 224, 224), layers_of("resnet50"), 3),
+            "VGG19": (vgg19, (8, 3, 224, 224), layers_of("vgg19"), 2)}
 
 
 def photograph(random):
@@ -136,18 +144,23 @@ def photograph(random):
     return Image.fromarray(numpy.clip(image + 118, 0, 255).astype("u1"))
 
 
-def eager_milliseconds(net, shape, iterations):
+def eager_milliseconds(net, shape, iterations, gpu=False):
     import torch
-    images = torch.randn(*shape)
-    labels = torch.ones(shape[0], dtype=torch.long)
+    device = "cuda" if gpu else "cpu"
+    wait = torch.cuda.synchronize if gpu else lambda: None
+    images = torch.randn(*shape, device=device)
+    labels = torch.ones(shape[0], dtype=torch.long, device=device)
+    net = net.to(device)
     from eager_nets import loss
     def step():
         net.zero_grad(set_to_none=False)
         loss(net, images, labels).backward()
     step()
+    wait()
     begin = time.perf_counter()
     for _ in range(iterations):
         step()
+    wait()
     return 1e3 * (time.perf_counter() - begin) / iterations
 
 
@@ -290,10 +303,11 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
             model = self.folder / f"{name}.prototxt"
             model.write_text(f'name: "{name}"\n' + dummy(*shape) + layers)
             ours, theirs = [], []
+            iterations *= 10 if self.args.gpu else 1
             for _ in range(self.args.repeats):
-                theirs.append(eager_milliseconds(net, shape, iterations))
+                theirs.append(eager_milliseconds(net, shape, iterations, self.args.gpu))
                 out = self.run("time", "--model", str(model), "--iterations", str(iterations),
-                               "--threads", str(self.args.threads))
+                               "--threads", str(self.args.threads), *(("--gpu", "0") if self.args.gpu else ()))
                 ours.append(float(re.search(r"forward-backward: ([\d.]+)", out)[1]))
             ratio = statistics.median(o / t for o, t in zip(ours, theirs))
             print(f"eager      {name}: ours {statistics.median(ours):.1f} ms, eager PyTorch "
@@ -399,7 +413,8 @@ def main():
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     parser.add_argument("--only", default="overhead,eager,memory")
-    parser.add_argument("--nets", default="LeNet,AlexNet", help="of eager: LeNet, AlexNet, GoogLeNet, ResNet-50")
+    parser.add_argument("--gpu", action="store_true", help="eager: on the first GPU")
+    parser.add_argument("--nets", default="LeNet,AlexNet", help="of eager: LeNet, AlexNet, GoogLeNet, ResNet-50, VGG19")
     parser.add_argument("--caffe", metavar="PATH", type=os.path.abspath, help="the program of BVLC Caffe, for the part of that name")
     parser.add_argument("--json")
     args = parser.parse_args()
