@@ -63,6 +63,15 @@ def test_a_job_trains_on_devices_as_on_the_cpu(bench, late):
     assert resumed.out.count("^computes on late:1$") == 1, resumed.out.text
 
 
+def test_what_takes_long_is_waited_for(bench, late):
+    """Copies of batches, gradients and means that end long after computing begins, and computing that does after copies: the same bits."""
+    solver = bench.solver(max_iter=6, test_interval=6)
+    hashes = {bench.train(solver, "--gpu", "0,1", run_dir=f"waits-{computes}",
+                          environment=late | {"LATE_DEVICE_COMPUTES": computes, "LATE_DEVICE_COPIES": copies}).summary["weights_hash"]
+              for computes, copies in (("0", "5000"), ("2000", "0"))}
+    assert len(hashes) == 1, hashes
+
+
 def test_factors_are_multiplied_on_the_devices(bench, late):
     solver = bench.solver()
     done = bench.train(solver, "--workers", 2, "--gpu", "all", "--scheme", "ip1=sfb", environment=late)

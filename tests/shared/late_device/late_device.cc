@@ -42,15 +42,17 @@ namespace {
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 constexpr int kDevices = 2;
 
-// Before each piece of work.
-// How many more events are looked at before the device is lost; below 0: it never is.
-std::atomic<long> looks_until_lost{[] {
-  const char* const text = std::getenv("LATE_DEVICE_LOST_AFTER");
-  return text == nullptr ? -1L : std::atol(text);
-}()};
+long FromEnvironment(const char* name, long otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atol(text);
+}
 
-std::atomic<int> compute_microseconds{600};  // of a default stream
-std::atomic<int> copy_microseconds{200};     // of other streams
+// How many more events are looked at before the device is lost; below 0: it never is.
+std::atomic<long> looks_until_lost{FromEnvironment("LATE_DEVICE_LOST_AFTER", -1)};
+
+// Before each piece of work.
+std::atomic<int> compute_microseconds{static_cast<int>(FromEnvironment("LATE_DEVICE_COMPUTES", 600))};  // of a default stream
+std::atomic<int> copy_microseconds{static_cast<int>(FromEnvironment("LATE_DEVICE_COPIES", 200))};  // of other streams
 thread_local long waits = 0;  // of this thread for the device, other than in an operator
 
 // A moment in a stream's work.
