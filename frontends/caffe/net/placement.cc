@@ -44,7 +44,8 @@ std::string LoadAccelerators() {
   if (!std::filesystem::exists(beside, ignored)) return {};
   if (::dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) return ::dlerror();
   // The first who asks the engine for CUDA settles whether it has it.
-  if (typeid(at::detail::getCUDAHooks()) != typeid(at::CUDAHooksInterface)) return {};
+  const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
+  if (typeid(hooks) != typeid(at::CUDAHooksInterface)) return {};
   return "the engine was asked for CUDA before its library was loaded";
 }
 
