@@ -50,14 +50,16 @@ struct Dialect {
   const char* rank;
   const char* size;
   const char* local_size;  // of the processes on this host
+  const char* local_rank;  // among them
 };
 
-constexpr Dialect kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
-constexpr Dialect kOpenMpi{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Dialect kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"};
+constexpr Dialect kOpenMpi{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK"};
 // The variables of a Slurm step come before those of its allocation.
-constexpr Dialect kSlurmStep{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""};
-constexpr Dialect kSlurm{"srun", "SLURM_PROCID", "SLURM_NTASKS", ""};
-constexpr Dialect kHydra{"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"};
+constexpr Dialect kSlurmStep{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", "SLURM_LOCALID"};
+constexpr Dialect kSlurm{"srun", "SLURM_PROCID", "SLURM_NTASKS", "", "SLURM_LOCALID"};
+constexpr Dialect kHydra{"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"};
 
 bool IsOfSlurm(const Dialect& dialect) { return &dialect == &kSlurmStep || &dialect == &kSlurm; }
 
@@ -222,6 +224,13 @@ Result<Place> FindPlace(const Environment& environment, const Wanted& wanted) {
     place.job = JobOf(environment, *dialect);
   }
   return place;
+}
+
+std::optional<int> LocalRank(const Environment& environment) {
+  const Dialect* const dialect = DialectOf(environment, {});
+  if (dialect == nullptr) return std::nullopt;
+  const Result<int> rank = NumberIn(environment, dialect->local_rank, {});
+  return rank.ok() ? std::optional(*rank) : std::nullopt;
 }
 
 bool IsLaunched(const Environment& environment) {

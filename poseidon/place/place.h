@@ -45,6 +45,9 @@ struct Place {
 // kInvalidArgument names what is no number, out of range, or half said.
 Result<Place> FindPlace(const Environment& environment, const Wanted& wanted);
 
+// The number of this process among those of its host, in the words of the launcher that FindPlace finds; nothing where that does not say it.
+std::optional<int> LocalRank(const Environment& environment);
+
 // Whether a launcher has started this process, by its variables. RANK and WORLD_SIZE alone are words that others use as
 // well.
 bool IsLaunched(const Environment& environment);

@@ -213,5 +213,17 @@ TEST(PlaceTest, TasksPerNodeThatNobodyWritesAreOne) {
   }
 }
 
+TEST(LocalRankTest, IsInTheWordsOfTheInnermostLauncher) {
+  EXPECT_EQ(LocalRank(kTorchrun), 0);
+  EXPECT_EQ(LocalRank(kMpirun), 1);
+  EXPECT_EQ(LocalRank(With(kSrun, {{"SLURM_LOCALID", "3"}})), 3);
+  EXPECT_EQ(LocalRank(With(kHydra, {{"MPI_LOCALRANKID", "1"}})), 1);
+  // One torchrun a node, whose own number srun says.
+  EXPECT_EQ(LocalRank(With(With(kSrun, kTorchrun), {{"LOCAL_RANK", "2"}})), 2);
+  EXPECT_EQ(LocalRank(kHydra), std::nullopt);
+  EXPECT_EQ(LocalRank(With(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "x"}})), std::nullopt);
+  EXPECT_EQ(LocalRank({}), std::nullopt);
+}
+
 }  // namespace
 }  // namespace poseidon::place

@@ -5,7 +5,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -38,19 +37,6 @@ constexpr const char* kWayOut = "; give --workers to train without the launcher'
 place::TellFigures OwnFigures() {
   const char* const path = std::getenv("POSEIDON_FIGURES_FILE");
   return path != nullptr && *path != '\0' ? place::FiguresInto(path) : place::TellFigures();
-}
-
-// This process's number among those of its host, as its launcher says it; where none does, as if ranks were numbered host by host.
-int LocalRank(const Place& place) {
-  const place::Environment own = place::VariablesOf(environ);
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK"}) {
-    const auto found = own.find(name);
-    int rank = -1;
-    if (found == own.end()) continue;
-    const std::string& text = found->second;
-    if (std::from_chars(text.data(), text.data() + text.size(), rank).ec == std::errc() && rank >= 0) return rank;
-  }
-  return place.rank % *place.local;
 }
 
 // Processes of different run directories are of different jobs, should their launcher have no name for them.
@@ -132,7 +118,8 @@ void RunPlaced(const Place& place, caffe::TrainOptions options, const std::strin
   task.host = launch::OwnName();
   task.one_machine = place.one_host();
   task.local_members = *place.local;
-  task.local_worker = LocalRank(place);
+  // Where the launcher does not say it, as if ranks were numbered host by host.
+  task.local_worker = place::LocalRank(place::VariablesOf(environ)).value_or(place.rank % *place.local);
   task.options = std::move(options);
 
   const double join_timeout = task.options.join_timeout;
