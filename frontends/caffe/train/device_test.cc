@@ -2,7 +2,6 @@
 // Training on a device that does its work later than it is asked to (tests/shared/late_device), whose memory holds NaN before and
 // after: whoever does not wait for it finds that. With POSEIDON_TEST_DEVICE=cuda, on the GPUs here, of which one serves both workers too.
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -17,18 +16,17 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/solver/weights_hash.h"
-#include "frontends/caffe/train/aten_engine.h"
 #include "frontends/caffe/train/determinism.h"
 #include "frontends/caffe/train/engine_device.h"
 #include "frontends/caffe/train/session_sync.h"
 #include "poseidon/base/thread_executor.h"
+#include "tests/shared/caffe_workers.h"
 #include "tests/shared/gradient_checker.h"
 
 namespace poseidon::caffe {
@@ -39,7 +37,6 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr int kWorkers = 2;
-constexpr std::uint64_t kFinalPlanStep = 4;
 constexpr int kSteps = 7;
 
 bool OnGpu() {
@@ -127,50 +124,36 @@ class DeviceTest : public testing::TestWithParam<Setting> {
   static Trained Train(bool on_device) {
     Trained trained;
     trained.hashes.resize(kWorkers);
-    transport::InprocNetwork network;
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kWorkers; ++rank) {
-      threads.emplace_back([&, rank] {
-        at::set_num_threads(1);
-        const Placement placement = on_device ? Device(rank) : Placement();
-        const auto engine = MakeAtenEngine(1);
-        session::SessionOptions options;
-        options.node.workers = kWorkers;
-        options.node.requested_rank = rank;
-        options.node.hosts_coordinator = rank == 0;
-        options.node.listen = {"job", rank == 0 ? std::uint16_t{1} : std::uint16_t{0}};
-        options.node.coordinator = {"job", 1};
-        options.node.probe_bytes = 0;
-        options.node.final_plan_step = kFinalPlanStep;
-        options.node.planning.forced = {{"wide", GetParam().wide}};
-        options.engine = engine.get();
-        if (on_device) options.device = [&](Executor& io) { return std::make_unique<EngineDevice>(io, placement); };
-        auto session = session::Session::Open(session::MakeInprocRuntime(network, "member"), options);
-        ASSERT_TRUE(session.ok()) << session.status().message();
-        auto solver = MakeSolver(rank, placement);
-        ASSERT_TRUE(solver.ok()) << solver.status().message();
-        SessionSync::Options sync_options;
-        sync_options.iter_size = (*solver)->parameters().iter_size();
-        sync_options.layer_seconds = [&] { return (*solver)->layer_clock().Means(); };
-        SessionSync sync(**session, (*solver)->net(), (*solver)->SyncedLayers(), std::move(sync_options));
-        const Status begun = sync.Begin();
-        ASSERT_TRUE(begun.ok()) << begun.message();
-        (*solver)->Connect(&sync, &sync);
-        const Status stepped = (*solver)->Step(kSteps);
-        ASSERT_TRUE(stepped.ok()) << stepped.message();
-        At(trained.hashes, rank) = WeightsHash((*solver)->net());
-        if (rank == 0) {
-          const EngineGuard guard;
-          std::vector<at::Tensor> weights;
-          for (const LearnableParam& param : (*solver)->net().learnable_params()) weights.push_back(OnHost(param.blob.data).view({-1}));
-          trained.weights = at::cat(weights);
-          trained.loss = (*solver)->last_loss();
-          trained.seconds = (*solver)->layer_clock().Means();
-        }
-        EXPECT_TRUE((*session)->Leave().ok());
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    const auto placed = [&](int rank) { return on_device ? Device(rank) : Placement(); };
+    OnWorkers(
+        kWorkers,
+        [&](int rank, session::Session& session) {
+          auto solver = MakeSolver(rank, placed(rank));
+          ASSERT_TRUE(solver.ok()) << solver.status().message();
+          SessionSync::Options sync_options;
+          sync_options.iter_size = (*solver)->parameters().iter_size();
+          sync_options.layer_seconds = [&] { return (*solver)->layer_clock().Means(); };
+          SessionSync sync(session, (*solver)->net(), (*solver)->SyncedLayers(), std::move(sync_options));
+          const Status begun = sync.Begin();
+          ASSERT_TRUE(begun.ok()) << begun.message();
+          (*solver)->Connect(&sync, &sync);
+          const Status stepped = (*solver)->Step(kSteps);
+          ASSERT_TRUE(stepped.ok()) << stepped.message();
+          At(trained.hashes, rank) = WeightsHash((*solver)->net());
+          if (rank == 0) {
+            const EngineGuard guard;
+            std::vector<at::Tensor> weights;
+            for (const LearnableParam& param : (*solver)->net().learnable_params()) weights.push_back(OnHost(param.blob.data).view({-1}));
+            trained.weights = at::cat(weights);
+            trained.loss = (*solver)->last_loss();
+            trained.seconds = (*solver)->layer_clock().Means();
+          }
+        },
+        [&](int rank, session::SessionOptions* options) {
+          options->node.planning.forced = {{"wide", GetParam().wide}};
+          if (!on_device) return;
+          options->device = [placement = placed(rank)](Executor& io) { return std::make_unique<EngineDevice>(io, placement); };
+        });
     return trained;
   }
 };

@@ -2,28 +2,25 @@
 // Small layers of a net share one message: what the session then moves, when, and that training is the same.
 #include "frontends/caffe/train/session_sync.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 
+#include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/solver/weights_hash.h"
+#include "tests/shared/caffe_workers.h"
 #include "tests/shared/gradient_checker.h"
-#include "frontends/caffe/train/aten_engine.h"
 
 namespace poseidon::caffe {
 namespace {
 
 using ::testing::ElementsAre;
-
-constexpr std::uint64_t kFinalPlanStep = 4;
 
 std::string Conv(const std::string& name, const std::string& bottom, int maps) {
   return "layer { name: '" + name + "' type: 'Convolution' bottom: '" + bottom + "' top: '" + name +
@@ -50,33 +47,9 @@ const std::vector<int> kSynced = {kA, kAScale, kB, kBScale, kC, kCScale, kIp};
 
 class SessionSyncTest : public testing::Test {
  protected:
-  // Calls `work(rank, session)` on a thread of every worker's own, then leaves.
   template <typename Work>
-  void OnWorkers(int workers, Work work, const std::map<std::string, plan::Scheme>& schemes = {}) {
-    transport::InprocNetwork network;
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < workers; ++rank) {
-      threads.emplace_back([&, rank] {
-        at::set_num_threads(1);
-        const auto engine = MakeAtenEngine(1);
-        session::SessionOptions options;
-        options.node.workers = static_cast<std::uint16_t>(workers);
-        options.node.requested_rank = rank;
-        options.node.hosts_coordinator = rank == 0;
-        options.node.listen = {"job", rank == 0 ? std::uint16_t{1} : std::uint16_t{0}};
-        options.node.coordinator = {"job", 1};
-        options.node.probe_bytes = 0;
-        options.node.final_plan_step = kFinalPlanStep;
-        options.node.planning.forced = schemes;
-        options.engine = engine.get();
-        auto session = session::Session::Open(session::MakeInprocRuntime(network, "member"), options);
-        ASSERT_TRUE(session.ok()) << session.status().message();
-        work(rank, **session);
-        const Status left = (*session)->Leave();
-        EXPECT_TRUE(left.ok()) << left.message();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+  void OnWorkers(int workers, const Work& work, const std::map<std::string, plan::Scheme>& schemes = {}) {
+    caffe::OnWorkers(workers, work, [&](int, session::SessionOptions* options) { options->node.planning.forced = schemes; });
   }
 
   static SessionSync::Options Options(JoiningRule joining = {}) {
