@@ -6,15 +6,15 @@
   python3 -m benchmarks.gpu --device LIBRARY --only golden,exact,levels     # on a device that LIBRARY makes known, as tests do
   python3 -m benchmarks.gpu --render                    # the page anew from what is recorded
 
-Parts: `conformance` the tests of the trainer's device; `golden` the reference cases of BVLC Caffe; `exact` the Caffe trainer's LeNet on 1, 2 and 4 workers of one global batch that share the GPU;
-`levels` the same of 4 workers that act as two machines of two; `steps` forward and backward of the trainer beside eager PyTorch; `torch`
-PyTorch's device tests; `ddp` PyTorch's DDP over gloo beside Poseidon (root, for shaped links). A part that cannot run says why, and the
-page has it. It needs no network, and nothing is built where build/cuda/bundle.tar.xz is there, which scripts/cuda.sh makes for the torch of that machine.
+Parts: `conformance` the tests of the trainer's device; `golden` the reference cases of BVLC Caffe; `exact` the Caffe trainer's LeNet on 1, 2
+and 4 workers of one global batch that share the GPU; `levels` the same of 4 workers that act as two machines of two; `steps` forward and
+backward of the trainer beside eager PyTorch; `torch` PyTorch's device tests; `ddp` PyTorch's DDP over gloo beside Poseidon (root, for
+shaped links). A part that cannot run says why, and the page has it. It needs no network, and nothing is built where
+build/cuda/bundle.tar.xz is there, which scripts/cuda.sh makes for the torch of that machine.
 """
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.util
 import json
 import os
@@ -32,6 +32,7 @@ from collections.abc import Callable
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "process")]
 
+from benchmarks.performance import machine  # noqa: E402
 from benchmarks.tables import table  # noqa: E402
 
 RECORD = ROOT / "docs" / "performance" / "gpu.json"
@@ -216,11 +217,6 @@ def device_words(options: argparse.Namespace) -> str:
     return f"{name}, driver {driver}"
 
 
-def commit() -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
 def page(record: dict[str, dict[str, typing.Any]]) -> str:
     lines = ["# The trainer on a GPU", "", "Written by `python3 -m benchmarks.gpu` (`make gpu`) from `gpu.json` beside this page; no measured number in it was typed by hand. "
              "[What is where](../caffe/gpu.md), [PyTorch on a GPU](torch-gpu.md).", ""]
@@ -261,7 +257,7 @@ def main(words: list[str]) -> int:
     print(f"on {device}")
     for part in options.only:
         began = time.monotonic()
-        found: dict[str, typing.Any] = {"device": device, "date": datetime.date.today().isoformat(), "commit": commit(), "rows": [], "skipped": ""}
+        found: dict[str, typing.Any] = {"device": device, "date": machine.today(), "commit": machine.git("rev-parse", "--short=12", "HEAD") or "unknown", "rows": [], "skipped": ""}
         with tempfile.TemporaryDirectory() as folder:
             try:
                 found["rows"] = PARTS[part](Run(options, pathlib.Path(folder)))
