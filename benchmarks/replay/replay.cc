@@ -229,10 +229,9 @@ class Worker {
   // One array per span: lane, label, layer, step, begin, end, bytes.
   Status WriteTrace() {
     if (options_.trace.empty()) return OkStatus();
-    static constexpr const char* kLanes[] = {"compute", "send", "receive", "sum", "rebuild", "wait"};
     json spans = json::array();
     for (const TraceSpan& span : trace_.Take()) {
-      spans.push_back({kLanes[static_cast<std::size_t>(span.lane)], span.label, span.layer, span.step,
+      spans.push_back({NameOf(span.lane), span.label, span.layer, span.step,
                        ToSeconds(span.begin.since_origin), ToSeconds(span.end.since_origin),
                        span.bytes});
     }

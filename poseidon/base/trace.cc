@@ -7,6 +7,18 @@
 
 namespace poseidon {
 
+const char* NameOf(TraceLane lane) {
+  switch (lane) {
+    case TraceLane::kCompute: return "compute";
+    case TraceLane::kSend: return "send";
+    case TraceLane::kReceive: return "receive";
+    case TraceLane::kSum: return "sum";
+    case TraceLane::kRebuild: return "rebuild";
+    case TraceLane::kWait: return "wait";
+  }
+  return "?";
+}
+
 TraceRecorder::TraceRecorder(const Options& options) : options_(options) {
   POSEIDON_CHECK(options.spans > 0, "a trace keeps at least one span");
 }

@@ -14,6 +14,9 @@ namespace poseidon {
 
 // One row of a worker's timeline.
 enum class TraceLane : std::uint8_t { kCompute, kSend, kReceive, kSum, kRebuild, kWait };
+inline constexpr TraceLane kLastLane = TraceLane::kWait;
+// "compute", "send": as traces name it.
+const char* NameOf(TraceLane lane);
 
 // One activity between two moments; `layer` is an index into the layers of `model`, or -1.
 struct TraceSpan {

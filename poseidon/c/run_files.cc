@@ -21,7 +21,6 @@ using nlohmann::json;
 
 // Of what the trainer, the program and `poseidon report` leave.
 constexpr const char* kFiles[] = {"summary.json", "plan.json", "trace.json", "metrics.jsonl", "report.html"};
-constexpr const char* kLanes[] = {"compute", "send", "receive", "sum", "rebuild", "wait"};  // by TraceLane
 
 // Whose layer it is; null where its model has been given back.
 const Account::Model* ModelOf(const Account& account, const TraceSpan& span) {
@@ -153,22 +152,21 @@ json TraceOf(const Account& account) {
                     {"name", "process_name"},
                     {"pid", account.rank.value()},
                     {"args", {{"name", "worker " + std::to_string(account.rank.value())}}}});
-  for (std::size_t lane = 0; lane < std::size(kLanes); ++lane) {
+  for (int lane = 0; lane <= static_cast<int>(kLastLane); ++lane) {
     events.push_back({{"ph", "M"},
                       {"name", "thread_name"},
                       {"pid", account.rank.value()},
                       {"tid", lane},
-                      {"args", {{"name", kLanes[lane]}}}});
+                      {"args", {{"name", poseidon::NameOf(static_cast<TraceLane>(lane))}}}});
   }
   for (const TraceSpan& span : account.spans) {
     const std::vector<plan::LayerSpec>& layers = ModelOf(account, span)->layers;
     const bool of_a_layer = span.layer >= 0 && static_cast<std::size_t>(span.layer) < layers.size();
-    const char* lane = kLanes[static_cast<std::size_t>(span.lane)];
     events.push_back(
         {{"ph", "X"},
          {"pid", account.rank.value()},
          {"tid", static_cast<int>(span.lane)},
-         {"cat", lane},
+         {"cat", poseidon::NameOf(span.lane)},
          {"name", of_a_layer ? span.label + (" " + layers[static_cast<std::size_t>(span.layer)].name) : span.label},
          {"ts", Microseconds(span.begin - origin)},
          {"dur", Microseconds(span.end - span.begin)},

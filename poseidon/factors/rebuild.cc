@@ -75,17 +75,6 @@ void FillFixed(DType dtype, std::byte* memory, std::uint64_t count, std::uint64_
   }
 }
 
-// Over words of eight bytes, the last filled up with zeros.
-std::uint64_t HashOf(ConstBytes bytes) {
-  std::uint64_t hash = bytes.size();
-  for (std::size_t at = 0; at < bytes.size(); at += sizeof hash) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min(sizeof word, bytes.size() - at));
-    hash = Mix64(hash ^ word);
-  }
-  return hash;
-}
-
 }  // namespace
 
 void FreeDeleter::operator()(std::byte* memory) const { std::free(memory); }
@@ -168,6 +157,16 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
                        double alpha, ProductEngine& engine, std::byte* gradient) {
   return RebuildGradient(shape, dtype, factors, alpha, engine, gradient,
                          gradient + shape.outputs * shape.inputs * SizeOf(dtype));
+}
+
+std::uint64_t HashOf(ConstBytes bytes) {
+  std::uint64_t hash = bytes.size();
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof hash) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min(sizeof word, bytes.size() - at));
+    hash = Mix64(hash ^ word);
+  }
+  return hash;
 }
 
 Result<ProductTest> TestProduct(const plan::FactorShape& shape, DType dtype, std::uint64_t rows,

@@ -75,6 +75,9 @@ Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concat
 Status RebuildGradient(const plan::FactorShape& shape, DType dtype, const Concatenation& factors,
                        double alpha, ProductEngine& engine, std::byte* gradient);
 
+// Over words of eight bytes, the last filled up with zeros. What test products are compared by. Thread: any.
+std::uint64_t HashOf(ConstBytes bytes);
+
 // A hash of the engine's product for this layer on `rows` rows of fixed pseudo-random numbers:
 // members whose hashes are equal rebuild equal bits. Also returns the seconds the product took, the
 // best of three by the clock of `clock`; 0 on a virtual clock, which a product does not advance.

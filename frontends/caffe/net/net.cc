@@ -26,10 +26,6 @@ namespace {
 // Bytes at a multiple of which a layer's diff begins; what at::empty gives a tensor of its own.
 constexpr std::int64_t kDiffAlignment = 64;
 
-at::ScalarType ScalarTypeOf(DType dtype) {
-  return dtype == DType::kF64 ? at::kDouble : at::kFloat;
-}
-
 const ParamSpec& SpecOf(const LayerParameter& layer, int index) {
   return index < layer.param_size() ? layer.param(index) : ParamSpec::default_instance();
 }

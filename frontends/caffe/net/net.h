@@ -26,6 +26,9 @@ namespace poseidon::caffe {
 
 class Net;
 
+// The engine's type of a net's numbers.
+inline at::ScalarType ScalarTypeOf(DType dtype) { return dtype == DType::kF64 ? at::kDouble : at::kFloat; }
+
 struct NetOptions {
   DType dtype = DType::kF32;    // or kF64, for numeric tests
   std::uint64_t seed = 1;       // fillers, dropout masks, crops; equal on all workers

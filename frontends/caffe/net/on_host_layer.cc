@@ -23,7 +23,6 @@ void Bring(const at::Tensor& from, at::Tensor* to) {
   to->copy_(from);
 }
 
-
 }  // namespace
 
 OnHostLayer::OnHostLayer(std::unique_ptr<Layer> inner, const LayerContext& context)

@@ -8,19 +8,18 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
-#include <string_view>
 
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/filler.h"
+#include "frontends/caffe/net/net.h"
 #include "frontends/caffe/net/random.h"
 #include "frontends/caffe/train/cuda_driver.h"
 #include "poseidon/plan/layer_clock.h"
 
 namespace poseidon::caffe {
 namespace {
-
-at::ScalarType ScalarTypeOf(DType dtype) { return dtype == DType::kF64 ? at::kDouble : at::kFloat; }
 
 std::int64_t Signed(std::uint64_t number) { return static_cast<std::int64_t>(number); }
 
@@ -43,12 +42,6 @@ at::Tensor FixedNumbers(std::uint64_t seed, std::int64_t rows, std::int64_t widt
   at::Tensor numbers = at::empty({rows, width}, options);
   static_cast<void>(Fill(uniform, RandomStream(seed, RandomPurpose::kFiller, "product test", 0), numbers));
   return numbers;
-}
-
-// FNV-1a of 64 bits.
-std::uint64_t Hash(std::uint64_t hash, std::string_view bytes) {
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
-  return hash;
 }
 
 }  // namespace
@@ -81,8 +74,8 @@ Result<factors::ProductTest> TestOnDevice(const plan::FactorShape& shape, DType 
       test.seconds = repeat == 0 ? seconds : std::min(test.seconds, seconds);
     }
     const at::Tensor host = OnHost(gradient);
-    const std::string_view bits(static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(host.nbytes()));
-    test.hash = Hash(Hash(0xcbf29ce484222325u, KindOf(placement)), bits);
+    const ConstBytes bits(static_cast<const std::byte*>(host.const_data_ptr()), static_cast<std::size_t>(host.nbytes()));
+    test.hash = factors::HashOf(bits) ^ NameHash(KindOf(placement));
     return OkStatus();
   }));
   return test;

@@ -19,19 +19,6 @@ constexpr std::size_t kSpans = 30'000;
 constexpr std::int32_t kNetLayers = 1'000'000;
 constexpr int kClockRounds = 5;
 
-const char* NameOfLane(TraceLane lane) {
-  switch (lane) {
-    case TraceLane::kCompute: return "compute";
-    case TraceLane::kSend: return "send";
-    case TraceLane::kReceive: return "receive";
-    case TraceLane::kSum: return "sum";
-    case TraceLane::kRebuild: return "rebuild";
-    case TraceLane::kWait: return "wait";
-  }
-  return "?";
-}
-constexpr TraceLane kLastLane = TraceLane::kWait;
-
 double Microseconds(Duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
 // `spans` by worker; `offsets` are added to each worker's times to bring them onto worker 0's clock; `name` turns a
@@ -48,14 +35,14 @@ std::string ChromeTrace(std::span<const std::vector<TraceSpan>> spans,
                       {"args", {{"name", "worker " + std::to_string(w)}}}});
     for (int lane = 0; lane <= static_cast<int>(kLastLane); ++lane) {
       events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", w}, {"tid", lane},
-                        {"args", {{"name", NameOfLane(static_cast<TraceLane>(lane))}}}});
+                        {"args", {{"name", NameOf(static_cast<TraceLane>(lane))}}}});
     }
   }
   for (std::size_t w = 0; w < spans.size(); ++w) {
     for (const TraceSpan& span : spans[w]) {
       events.push_back({{"ph", "X"},
                         {"name", std::string(span.label) + " " + name(span.layer)},
-                        {"cat", NameOfLane(span.lane)},
+                        {"cat", NameOf(span.lane)},
                         {"pid", w},
                         {"tid", static_cast<int>(span.lane)},
                         {"ts", Microseconds(span.begin + offsets[w] - origin)},
