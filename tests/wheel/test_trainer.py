@@ -141,8 +141,11 @@ def test_another_version_of_torch_is_refused(wheel, trainer_wheel, tmp_path):
 
 def test_the_program_compares_with_what_it_has_loaded(trainer, tmp_path):
     """Where ssh starts it nobody asks pip. What the library says of itself is put before torch's own."""
-    (tmp_path / "other.cc").write_text('#include <string>\nnamespace at { std::string show_config() { '
-                                       'return "PyTorch built with:\\n - X=1, TORCH_VERSION=2.12.1, Y=2"; } }\n')
+    (tmp_path / "other.cc").write_text(
+        "#include <map>\n#include <string>\n"
+        "namespace caffe2 { const std::map<std::string, std::string>& GetBuildOptions() {\n"
+        '  static const std::map<std::string, std::string> options = {{"TORCH_VERSION", "2.12.1"}, {"X", "1"}};\n'
+        "  return options;\n} }\n")
     subprocess.run(["g++", "-shared", "-fPIC", "-o", tmp_path / "other.so", tmp_path / "other.cc"], check=True)
     libraries = pathlib.Path(torch.__file__).parent / "lib"
     program = packages(trainer) / "poseidon_caffe" / "bin" / "poseidon"
