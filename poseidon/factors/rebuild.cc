@@ -100,6 +100,13 @@ Status GatheredRows::MakeRoom(const plan::FactorShape& shape, DType dtype, std::
   return OkStatus();
 }
 
+Result<GatheredRows::Places> GatheredRows::PlacesFor(const plan::FactorShape& shape, DType dtype, std::uint64_t rows) {
+  rows_ = 0;
+  POSEIDON_RETURN_IF_ERROR(MakeRoom(shape, dtype, rows));
+  rows_ = rows;
+  return Places{u_.get(), v_.get()};
+}
+
 Status GatheredRows::Take(const plan::FactorShape& shape, DType dtype, const Concatenation& brought, double alpha) {
   rows_ = 0;
   POSEIDON_RETURN_IF_ERROR(MakeRoom(shape, dtype, brought.rows));

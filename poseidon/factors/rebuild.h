@@ -48,6 +48,12 @@ class GatheredRows {
   // Takes over what the ranks brought. The numbers of a table's v, or of a layer's u, are multiplied by their rank's weight,
   // where there are weights, and by alpha. kDataLoss where an index is of no entry. Thread: compute executor.
   Status Take(const plan::FactorShape& shape, DType dtype, const Concatenation& brought, double alpha);
+  // The mean is of so many rows, which the caller writes to what it is given. kResourceExhausted where there is no memory.
+  struct Places {
+    std::byte* u = nullptr;
+    std::byte* v = nullptr;
+  };
+  Result<Places> PlacesFor(const plan::FactorShape& shape, DType dtype, std::uint64_t rows);
 
   std::uint64_t rows() const { return rows_; }
   const std::int64_t* indices() const { return reinterpret_cast<const std::int64_t*>(u_.get()); }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/local/follower.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -57,11 +59,7 @@ void Follower::Contribute(const Share& share, Completion done) {
   // The slot has its size from Declare, but each step may bring another number of rows.
   if (plan::TakesFactors(share.scheme) && !share.absent &&
       share.factors->rows > layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
-    refused = InvalidArgument(
-        "layer '" + state.spec.name + "' brings " + std::to_string(share.factors->rows) +
-        " rows, at most " +
-        std::to_string(layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) +
-        " fit the shared memory of its host: train with --levels=flat");
+    refused = TooManyRows(state.spec, share.factors->rows, layout_.slot_bytes(share.layer));
   }
   if (!refused.ok()) {
     executor_.Post([done = std::move(done), refused] { done(refused); });
@@ -129,8 +127,7 @@ Result<MutableBytes> Follower::PlaceFor(MemberId, const wire::FrameHeader&) {
 Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
   POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) return abandoned_;
-  if (from != place_.leader || header.model != model_ ||
-      header.layer.value() >= layers_.size() || header.total != 0) {
+  if (from != place_.leader || header.model != model_ || header.layer.value() >= layers_.size()) {
     return DataLoss("a message about shared memory names no layer, or is not the leader's");
   }
   LayerState& state = layers_[header.layer.value()];
@@ -140,18 +137,47 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
       state.round->share.step != header.step || state.round->share.scheme != header.scheme) {
     return DataLoss("a mean of layer '" + state.spec.name + "' came that nobody waits for");
   }
-  state.round->landing = true;
+  if (state.round->share.gathered != nullptr) return LandGathered(state, header.total);
+  if (header.total != 0) {
+    return DataLoss("the mean of layer '" + state.spec.name + "' came as " + std::to_string(header.total) +
+                    " bytes of factors, expected it multiplied");
+  }
   const std::uint64_t bytes = state.spec.bytes();
-  state.moved += bytes;
-  // The stretches hold the round weakly: after Abandon the gradient is no longer lent.
-  InStretches(
-      executor_, state.round, bytes,
-      [mean = Slot(header.layer, 0), into = state.round->share.gradient.memory](
-          std::uint64_t begin, std::uint64_t end) {
-        std::memcpy(into + begin, mean + begin, end - begin);
-      },
-      [this, &state] { Finish(state, OkStatus()); });
+  Land(state, bytes,
+       [mean = Slot(header.layer, 0), into = state.round->share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
+         std::memcpy(into + begin, mean + begin, end - begin);
+       });
   return OkStatus();
+}
+
+// The factors of all hosts, multiplied by their weights and divided already.
+Status Follower::LandGathered(LayerState& state, std::uint64_t bytes) {
+  const Share& share = state.round->share;
+  const std::uint64_t rows = bytes / FactorBytes(state.spec, 1);
+  // The bound keeps this worker from reading the next slot.
+  if (bytes != FactorBytes(state.spec, rows) || bytes > layout_.slot_bytes(share.layer)) {
+    return DataLoss("the leader gathered " + std::to_string(bytes) + " bytes of layer '" + state.spec.name +
+                    "', expected whole rows that fit a slot");
+  }
+  const Result<factors::GatheredRows::Places> into = share.gathered->PlacesFor(*state.spec.factors, state.spec.dtype, rows);
+  if (!into.ok()) {
+    Finish(state, into.status());
+    return OkStatus();
+  }
+  const std::uint64_t u_bytes = FactorUBytes(state.spec, rows);
+  Land(state, bytes, [slot = Slot(share.layer, 0), into = *into, u_bytes](std::uint64_t begin, std::uint64_t end) {
+    const std::uint64_t middle = std::clamp(u_bytes, begin, end);
+    if (begin < middle) std::memcpy(into.u + begin, slot + begin, middle - begin);
+    if (middle < end) std::memcpy(into.v + (middle - u_bytes), slot + middle, end - middle);
+  });
+  return OkStatus();
+}
+
+// The stretches hold the round weakly: after Abandon the memory is no longer lent.
+void Follower::Land(LayerState& state, std::uint64_t bytes, std::function<void(std::uint64_t, std::uint64_t)> copy) {
+  state.round->landing = true;
+  state.moved += bytes;
+  InStretches(executor_, state.round, bytes, std::move(copy), [this, &state] { Finish(state, OkStatus()); });
 }
 
 void Follower::Finish(LayerState& state, const Status& status) {

@@ -3,6 +3,7 @@
 #define POSEIDON_LOCAL_FOLLOWER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -33,7 +34,7 @@ class Follower final : public messaging::FrameSink {
   bool attached() const { return segment_ != nullptr; }
 
   // One step per layer at a time. `done` fires, never within the call, when the mean is in the share's
-  // gradient; kInvalidArgument where there are more rows than the slot holds.
+  // gradient, or in what it gathers to; kInvalidArgument where there are more rows than the slot holds.
   void Contribute(const Share& share, Completion done);
 
   // Adds the means that this worker waits for.
@@ -67,6 +68,8 @@ class Follower final : public messaging::FrameSink {
   std::byte* Slot(LayerId layer, std::uint32_t place) const;
   void CopyIn(LayerState& state);
   void Tell(LayerState& state);
+  Status LandGathered(LayerState& state, std::uint64_t bytes);
+  void Land(LayerState& state, std::uint64_t bytes, std::function<void(std::uint64_t, std::uint64_t)> copy);
   void Finish(LayerState& state, const Status& status);
 
   Executor& executor_;

@@ -13,13 +13,20 @@ HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> amo
 Share HostExchange::ShareOf(LayerId layer, const sync::SyncRequest& request) const {
   POSEIDON_CHECK(!plan::TakesFactors(scheme()) || request.absent || request.factors.has_value(),
                  "a factor layer is given its factors");
-  return {request, layer, scheme()};
+  return {request, layer, scheme(), request.gathered};
+}
+
+void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
+  for (std::uint32_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].is_table()) tables_.insert({model, LayerId(i)});
+  }
+  WrappedExchange::Declare(model, layers);
 }
 
 void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   // A host has nothing to sum of a table's rows, and the order of ranks would be lost where those of a host are not
   // consecutive (docs/decisions/table-rows.md).
-  if (request.gathered != nullptr) return inner().Start(key, std::move(request));
+  if (tables_.contains(key)) return inner().Start(key, std::move(request));
   if (level_.leads()) return StartForHost(key, std::move(request));
   level_.FollowerOf(key.model).Contribute(ShareOf(key.layer, request), std::move(request.done));
 }
@@ -44,7 +51,7 @@ void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<
         level_.LeaderOf(key.model).Spread(key.layer, status, std::move(own->done));
       },
       [own](const Status&) { own->done(Unavailable("the exchange is gone")); });
-  inner().Start(key, {*combined, own->priority, nullptr, std::move(done)});
+  inner().Start(key, {*combined, own->priority, own->gathered, std::move(done)});
 }
 
 }  // namespace poseidon::local

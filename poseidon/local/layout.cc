@@ -14,6 +14,12 @@ std::uint64_t FactorBytes(const plan::LayerSpec& layer, std::uint64_t rows) {
   return rows * layer.factors->bytes_per_row(layer.dtype);
 }
 
+Status TooManyRows(const plan::LayerSpec& layer, std::uint64_t rows, std::uint64_t slot_bytes) {
+  return InvalidArgument("layer '" + layer.name + "' brings " + std::to_string(rows) + " rows, at most " +
+                         std::to_string(slot_bytes / FactorBytes(layer, 1)) +
+                         " fit the shared memory of its host: train with --levels=flat");
+}
+
 Result<Layout> Layout::Of(std::span<const plan::LayerSpec> layers, std::uint32_t places) {
   Layout layout;
   for (const plan::LayerSpec& layer : layers) {

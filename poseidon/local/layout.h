@@ -16,7 +16,7 @@ namespace poseidon::local {
 inline constexpr std::uint64_t kLeastRows = 4096;
 
 // Computes where in a host's segment each worker (by its place: 0 the leader) has its slot for each layer.
-// A slot holds a dense gradient, or the factors u and v one after the other; the leader's holds the mean.
+// A slot holds a dense gradient, or the factors u and v one after the other; the leader's holds the mean, likewise.
 // The same on every member.
 class Layout {
  public:
@@ -37,6 +37,9 @@ class Layout {
   std::vector<Slot> slots_;  // by layer
   std::uint64_t bytes_ = 0;
 };
+
+// kInvalidArgument: so many rows do not fit a slot.
+Status TooManyRows(const plan::LayerSpec& layer, std::uint64_t rows, std::uint64_t slot_bytes);
 
 // Bytes of so many rows of u; of u and v together.
 std::uint64_t FactorUBytes(const plan::LayerSpec& layer, std::uint64_t rows);

@@ -194,7 +194,7 @@ void Leader::CombineIfComplete(LayerState& state) {
   round.result.factors = factors ? std::optional(Factors{}) : std::nullopt;
   // The followers read the mean in this slot. It is free: each of them had copied the last mean before it brought this
   // step.
-  if (segment_) round.result.gradient.memory = Slot(share.layer, 0);
+  if (segment_ && share.gathered == nullptr) round.result.gradient.memory = Slot(share.layer, 0);
   if (factors) {
     CombineFactors(state, std::move(arrivals));
   } else {
@@ -296,32 +296,62 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
     executor_.Post([done = std::move(done), reason = status.ok() ? abandoned_ : status] { done(reason); });
     return;
   }
-  const std::shared_ptr<Round> round = state.round;
-  round->done = std::move(done);
+  state.round->done = std::move(done);
+  if (state.round->share.gathered != nullptr) return SpreadGathered(state);
   // The frames leave before this worker copies: all copies only read the slot, and may overlap.
+  SayItIsThere(state, 0);
+  const std::byte* const mean = state.round->result.gradient.memory;
+  std::byte* const into = state.round->share.gradient.memory;
+  const std::uint64_t bytes = mean == into ? 0 : state.spec.bytes();
+  state.moved += bytes;
+  InStretches(
+      executor_, state.round, bytes,
+      [mean, into](std::uint64_t begin, std::uint64_t end) { std::memcpy(into + begin, mean + begin, end - begin); },
+      [this, &state] { EndRound(state, OkStatus()); });
+}
+
+// This worker has its own already: the exchange among hosts gathered it.
+void Leader::SpreadGathered(LayerState& state) {
+  const factors::GatheredRows& rows = *state.round->share.gathered;
+  const std::uint64_t u_bytes = FactorUBytes(state.spec, rows.rows());
+  const std::uint64_t bytes = segment_ ? FactorBytes(state.spec, rows.rows()) : 0;
+  const LayerId layer = state.round->share.layer;
+  if (segment_ && bytes > layout_.slot_bytes(layer)) {
+    return EndRound(state, TooManyRows(state.spec, rows.rows(), layout_.slot_bytes(layer)));
+  }
+  state.moved += bytes;
+  InStretches(
+      executor_, state.round, bytes,
+      [&rows, u_bytes, slot = segment_ ? Slot(layer, 0) : nullptr](std::uint64_t begin, std::uint64_t end) {
+        const std::uint64_t middle = std::clamp(u_bytes, begin, end);
+        if (begin < middle) std::memcpy(slot + begin, rows.u() + begin, middle - begin);
+        if (middle < end) std::memcpy(slot + middle, rows.v() + (middle - u_bytes), end - middle);
+      },
+      [this, &state, bytes] {
+        SayItIsThere(state, bytes);
+        EndRound(state, OkStatus());
+      });
+}
+
+void Leader::SayItIsThere(const LayerState& state, std::uint64_t bytes) {
+  const Share& share = state.round->share;
   for (std::size_t place = 1; place < members_.size(); ++place) {
     messaging::Outgoing word;
     word.header.type = wire::FrameType::kLocal;
-    word.header.step = round->share.step;
+    word.header.step = share.step;
     word.header.model = model_;
-    word.header.layer = layer;
+    word.header.layer = share.layer;
     word.header.dtype = state.spec.dtype;
-    word.header.scheme = round->share.scheme;
+    word.header.scheme = share.scheme;
+    word.header.total = bytes;
     word.priority = messaging::kControlPriority;
     mesh_.Send(members_[place], std::move(word));
   }
-  const std::byte* const mean = round->result.gradient.memory;
-  const std::uint64_t bytes = mean == round->share.gradient.memory ? 0 : state.spec.bytes();
-  state.moved += bytes;
-  InStretches(
-      executor_, round, bytes,
-      [mean, into = round->share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
-        std::memcpy(into + begin, mean + begin, end - begin);
-      },
-      [this, &state] {
-        const std::shared_ptr<Round> finished = std::exchange(state.round, nullptr);
-        executor_.Post([done = std::move(finished->done)] { done(OkStatus()); });
-      });
+}
+
+void Leader::EndRound(LayerState& state, const Status& status) {
+  const std::shared_ptr<Round> finished = std::exchange(state.round, nullptr);
+  executor_.Post([done = std::move(finished->done), status] { done(status); });
 }
 
 void Leader::Abandon(const Status& reason) {

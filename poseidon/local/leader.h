@@ -39,8 +39,9 @@ class Leader final : public messaging::FrameSink {
   using TakeCombined = UniqueFunction<void(Result<sync::Contribution>)>;
   // One step per layer at a time. `combined` may be called within the call.
   void Combine(const Share& share, TakeCombined combined);
-  // Pre: Combine has answered for this layer. `done` fires, never within the call, when the mean is in the
-  // share's gradient; the share's memory is free then. With a failure there is nothing to spread.
+  // Pre: Combine has answered for this layer, and the mean is where that said, or in the share's `gathered`. `done` fires,
+  // never within the call, when the mean is in the share's gradient; the share's memory is free then. With a failure there
+  // is nothing to spread. kInvalidArgument where more rows were gathered than the slot holds.
   void Spread(LayerId layer, const Status& status, Completion done);
 
   // Adds the shares of this host that sums still lack.
@@ -90,6 +91,9 @@ class Leader final : public messaging::FrameSink {
   void CombineDense(LayerState& state, std::vector<Arrival> arrivals);
   void CombineFactors(LayerState& state, std::vector<Arrival> arrivals);
   void Answer(const std::shared_ptr<Round>& round);
+  void SpreadGathered(LayerState& state);
+  void SayItIsThere(const LayerState& state, std::uint64_t bytes);
+  void EndRound(LayerState& state, const Status& status);
   void Fail(LayerState& state, const Status& reason);
 
   Executor& executor_;

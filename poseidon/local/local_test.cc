@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -176,6 +177,57 @@ TEST_F(LeaderTest, FactorsAreMultipliedByTheirWorkersWeights) {
   EXPECT_EQ(together.rows, (std::vector<Row>{{1, 1}, {1, 1}, {5, 5}})) << "unweighted";
 }
 
+// Three rows of the mean: u counts from 0, v from 100.
+factors::GatheredRows GatheredOf(std::uint64_t rows) {
+  factors::GatheredRows gathered;
+  const auto places = gathered.PlacesFor(plan::FactorShape{10, 5, false}, DType::kF32, rows);
+  std::iota(reinterpret_cast<float*>(places->u), reinterpret_cast<float*>(places->u) + 10 * rows, 0.0f);
+  std::iota(reinterpret_cast<float*>(places->v), reinterpret_cast<float*>(places->v) + 5 * rows, 100.0f);
+  return gathered;
+}
+
+TEST_F(LeaderTest, SpreadsTheFactorsOfAllHostsWhereDevicesMultiply) {
+  factors::GatheredRows few = GatheredOf(3);
+  factors::GatheredRows none = GatheredOf(0);
+  factors::GatheredRows many = GatheredOf(kLeastRows + 100);
+  const auto layout = Layout::Of(Layers(), 3);
+  std::byte* slot = nullptr;  // the leader's
+  std::uint64_t step = 0;
+  // A mean that is multiplied says where the slot is.
+  leader_->Combine(ShareOf(0, 1), [&](Result<sync::Contribution> combined) {
+    slot = combined->gradient.memory + layout->OffsetOf(LayerId(1), 0) - layout->OffsetOf(LayerId(0), 0);
+  });
+  for (const int member : {4, 7}) EXPECT_TRUE(Say(static_cast<std::uint16_t>(member), Word(0, 1)).ok());
+  ASSERT_NE(slot, nullptr);
+  const auto spread = [&](factors::GatheredRows* gathered) {
+    Share share = ShareOf(1, ++step);
+    share.gathered = gathered;
+    share.gradient = {};
+    std::optional<Status> done;
+    leader_->Combine(share, [&](Result<sync::Contribution> combined) {
+      EXPECT_EQ(combined->gradient.memory, nullptr);
+      EXPECT_EQ(combined->factors->rows, 4u);
+      EXPECT_EQ(combined->weight, 0u);
+      leader_->Spread(LayerId(1), OkStatus(), [&](const Status& status) { done = status; });
+    });
+    for (const int member : {4, 7}) EXPECT_TRUE(Say(static_cast<std::uint16_t>(member), Word(1, step, 1)).ok());
+    EXPECT_FALSE(done.has_value()) << "not within the call";
+    simulation_.RunFor(std::chrono::milliseconds(1));
+    return done.value();
+  };
+  const std::uint64_t before = leader_->moved_bytes(LayerId(1));
+  EXPECT_TRUE(spread(&few).ok());
+  EXPECT_EQ(leader_->moved_bytes(LayerId(1)) - before, (1 + 1 + 3) * kRowBytes);
+  const auto* const numbers = reinterpret_cast<const float*>(slot);
+  EXPECT_EQ(numbers[29], 29.0f) << "the last of u";
+  EXPECT_EQ(numbers[30], 100.0f) << "the first of v";
+  EXPECT_EQ(numbers[44], 114.0f);
+  EXPECT_TRUE(spread(&none).ok());
+  const Status refused = spread(&many);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(), "layer 'fc' brings 4196 rows, at most 4096 fit the shared memory of its host: train with --levels=flat");
+}
+
 TEST_F(LeaderTest, WeightsThatNoNumberHoldsAreRefused) {
   std::optional<Status> answer;
   Share share = ShareOf(1, 1);
@@ -299,6 +351,38 @@ TEST_F(FollowerTest, AMeanThatNobodyWaitsForIsRefused) {
   ASSERT_TRUE(done.has_value());
   EXPECT_TRUE(done->ok());
   EXPECT_EQ(gradient_[0], 0.0f) << "what lay in the leader's slot";
+}
+
+TEST_F(FollowerTest, FactorsOfAllHostsLandBesideOneAnother) {
+  const auto segment = Segment::Make(Layout::Of(Layers(), 2)->bytes());
+  ASSERT_TRUE(follower_->Attach(MemberId(0), (*segment)->offer()).ok());
+  ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
+  auto* const slot =
+      reinterpret_cast<float*>((*segment)->memory().data() + Layout::Of(Layers(), 2)->OffsetOf(LayerId(1), 0));
+  std::iota(slot, slot + 45, 0.0f);
+  factors::GatheredRows gathered;
+  Share share = ShareOf(1, 5);
+  share.gathered = &gathered;
+  share.gradient = {};
+  std::optional<Status> done;
+  follower_->Contribute(share, [&](const Status& status) { done = status; });
+  wire::FrameHeader word = Word(1, 5, 3);
+  word.total -= 4;
+  EXPECT_FALSE(follower_->OnFrame(MemberId(0), word, {}).ok()) << "a part of a row";
+  EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(1, 5, kLeastRows + 100), {}).ok()) << "more than the slot holds";
+  EXPECT_TRUE(follower_->OnFrame(MemberId(0), Word(1, 5, 3), {}).ok());
+  EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(1, 5, 3), {}).ok()) << "twice";
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(done.has_value());
+  ASSERT_TRUE(done->ok());
+  ASSERT_EQ(gathered.rows(), 3u);
+  EXPECT_EQ(reinterpret_cast<const float*>(gathered.u())[29], 29.0f);
+  EXPECT_EQ(reinterpret_cast<const float*>(gathered.v())[0], 30.0f);
+  EXPECT_EQ(reinterpret_cast<const float*>(gathered.v())[14], 44.0f);
+
+  share = ShareOf(1, 6);
+  follower_->Contribute(share, [&](const Status& status) { done = status; });
+  EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(1, 6, 3), {}).ok()) << "factors where the product is expected";
 }
 
 TEST_F(FollowerTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {

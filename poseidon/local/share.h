@@ -3,16 +3,18 @@
 #define POSEIDON_LOCAL_SHARE_H_
 
 #include "poseidon/base/strong_id.h"
+#include "poseidon/factors/rebuild.h"
 #include "poseidon/plan/scheme.h"
 #include "poseidon/sync/contribution.h"
 
 namespace poseidon::local {
 
-// One worker's contribution to its host's, in host memory. Lent, unchanged, until the mean is in `gradient`; a leader's
-// gradient may be written before. It has factors where the scheme takes them and it is not absent.
+// One worker's contribution to its host's, in host memory. Lent, unchanged, until the mean is in `gradient`, or in `gathered`
+// where that is given; a leader's may be written before. It has factors where the scheme takes them and it is not absent.
 struct Share : sync::Contribution {
   LayerId layer;
   plan::Scheme scheme = plan::Scheme::kKeyValue;
+  factors::GatheredRows* gathered = nullptr;  // sync::SyncRequest::gathered, of a layer that is no table
 };
 
 }  // namespace poseidon::local

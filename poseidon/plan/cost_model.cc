@@ -30,22 +30,24 @@ LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices,
 }
 
 // Returns the seconds that a layer waits on its host before and after the network: the shares go into the shared
-// memory and the leader adds or concatenates them; the mean, which the leader writes there, is copied out.
+// memory and the leader adds or concatenates them; the mean, which the leader writes there, is copied out. Where devices
+// multiply, the factors of all hosts are written there and copied out instead.
 double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterSpec& cluster,
                     std::span<const std::uint32_t> rows) {
   if (row.takes_factors && layer.is_table()) return 0;
+  const auto factor_bytes = [&](std::uint64_t of_rows) { return of_rows * layer.factors->bytes_per_row(layer.dtype); };
+  const bool gathered = row.takes_factors && !row.through_shards && layer.is_multiplied_by_device();
+  const std::uint64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
   std::uint64_t most_bytes = 0;  // of one host
   for (std::uint32_t host = 0; host < HostCount(cluster.host_of_rank); ++host) {
     const std::vector<std::uint16_t> ranks = RanksOf(cluster.host_of_rank, host);
     if (ranks.size() == 1) continue;
-    std::uint64_t bytes = layer.bytes();  // out
+    std::uint64_t bytes = gathered ? 2 * factor_bytes(all_rows) : layer.bytes();  // out
     if (!row.takes_factors) {
       bytes += (1 + ranks.size()) * layer.bytes();  // in, and added
     } else {
       for (const std::uint16_t rank : ranks) {
-        if (rank < rows.size()) {
-          bytes += std::uint64_t{2} * rows[rank] * layer.factors->bytes_per_row(layer.dtype);
-        }
+        if (rank < rows.size()) bytes += 2 * factor_bytes(rows[rank]);
       }
     }
     most_bytes = std::max(most_bytes, bytes);

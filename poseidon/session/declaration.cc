@@ -77,9 +77,6 @@ class ProductTests {
 Result<wire::Declare> MakeDeclaration(const DeclarationOptions& options, std::vector<plan::LayerSpec> layers,
                                       const DeviceTests& by_device, factors::ProductEngine* engine, const Executor& clock) {
   POSEIDON_ASSERT_ON(clock);
-  for (plan::LayerSpec& layer : layers) {
-    if (layer.factors && options.levelled) layer.factors->by_device = false;
-  }
   wire::Declare declare;
   declare.model = options.model;
   declare.product_hashes.assign(layers.size(), 0);

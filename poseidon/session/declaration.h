@@ -22,8 +22,6 @@ using DeviceTests = std::map<std::size_t, factors::ProductTest>;
 struct DeclarationOptions {
   ModelId model;
   std::uint16_t workers = 1;
-  // Workers combine on their hosts: a leader multiplies for all of its host, so that no device does.
-  bool levelled = false;
   bool measure_copies = false;  // the rate at which this host copies memory, for workers that combine on it
 };
 

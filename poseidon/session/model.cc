@@ -70,7 +70,6 @@ Result<plan::Plan> Model::Commit() {
   Result<plan::Plan> plan = AwaitPlan(
       [this](Node& node, PlanTaker take) { node.Commit(id_, specs_, std::move(take), device_tests_); });
   if (!plan.ok()) return plan;
-  levelled_ = !plan->cluster.host_of_rank.empty();
   MutexLock lock(mutex_);
   layers_ = std::vector<Layer>(specs_.size());
   requests_ = std::vector<sync::SyncRequest>(specs_.size());
@@ -136,7 +135,7 @@ Result<plan::Scheme> Model::SchemeOf(LayerId layer, Step step) const {
 bool Model::Gathers(LayerId layer, plan::Scheme scheme) const {
   const plan::LayerSpec& spec = specs_.at(layer.value());
   if (spec.is_table()) return true;
-  return spec.is_multiplied_by_device() && scheme == plan::Scheme::kFactorBroadcast && !levelled_;
+  return spec.is_multiplied_by_device() && scheme == plan::Scheme::kFactorBroadcast;
 }
 
 bool Model::HasGathered(LayerId layer) const {

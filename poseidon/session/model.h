@@ -188,7 +188,6 @@ class Model {
   std::set<std::string, std::less<>> names_;
   std::vector<plan::LayerSpec> specs_;
   DeviceTests device_tests_;
-  bool levelled_ = false;  // workers combine on their hosts; written by Commit
   bool reported_ = false;
   std::function<std::vector<wire::Measured::Layer>()> measure_;
   Pace pace_;

@@ -37,7 +37,6 @@ void Models::Commit(ModelId model, std::vector<plan::LayerSpec> layers, DeviceTe
 void Models::Declare(ModelId model, std::vector<plan::LayerSpec> layers, DeviceTests by_device) {
   const DeclarationOptions options{.model = model,
                                    .workers = member_.options.workers,
-                                   .levelled = member_.levelled(),
                                    .measure_copies = member_.levelled() && member_.options.probe_bytes != 0};
   auto declared = alive_.Guard([this](Result<wire::Declare> declare) {
     if (member_.phase == Phase::kEnded) return;

@@ -84,7 +84,7 @@ TEST(Steps, RowsOfATableComeBackFromAllRanksInTheirOrder) {
 
 // Rank r brings r rows. In step 3 only rank 1 has any, and step 4 is weighted.
 TEST(Steps, FactorsThatTheProgramMultipliesComeBackFromAllRanks) {
-  for (const std::string hosts : {"abc", "aab"}) {
+  for (const std::string hosts : {"abc", "aab", "aba"}) {
     constexpr std::uint32_t kRanks = 3;
     Job job(kRanks);
     ExpectAllOk(job.Run([&hosts](std::uint32_t rank, poseidon_options options) {
@@ -97,13 +97,12 @@ TEST(Steps, FactorsThatTheProgramMultipliesComeBackFromAllRanks) {
       const std::uint32_t fc = model.Declare(MultipliedByDevice("fc", 2, 3, 17));
       const std::uint32_t scattered = model.Declare(MultipliedByDevice("scattered", 2, 3, 17));
       model.Commit();
-      const bool gathers = hosts == "abc";  // where workers combine on their hosts, a leader multiplies
       EXPECT_EQ(model.PlanText(), "fc=sfb\nscattered=fsc\n");
-      EXPECT_EQ(model.LayerPlan(fc).takes, gathers ? POSEIDON_GATHERED : POSEIDON_FACTORS);
+      EXPECT_EQ(model.LayerPlan(fc).takes, POSEIDON_GATHERED);
       EXPECT_EQ(model.LayerPlan(scattered).takes, POSEIDON_FACTORS);
       for (std::uint64_t step = 0; step < 6; ++step) {
         model.BeginStep(step);
-        EXPECT_EQ(model.TakesGathered(fc, step), gathers);
+        EXPECT_TRUE(model.TakesGathered(fc, step));
         EXPECT_TRUE(model.TakesFactors(fc, step));
         const std::uint32_t rows = step == 3 && rank != 1 ? 0 : rank;
         std::vector<float> u(rows * 2, 6.0f);
@@ -118,29 +117,28 @@ TEST(Steps, FactorsThatTheProgramMultipliesComeBackFromAllRanks) {
         factors.rows = rows;
         poseidon_push more = POSEIDON_NEW(poseidon_push);
         more.weight = step == 4 ? rank : 0;  // 0 + 1 + 2
-        const poseidon_view where = View(gradient);
         poseidon_status status = POSEIDON_NEW(poseidon_status);
-        ASSERT_EQ(poseidon_push_factors(model.get(), fc, step, &factors, gathers ? nullptr : &where, &more, &status), POSEIDON_OK)
+        ASSERT_EQ(poseidon_push_factors(model.get(), fc, step, &factors, nullptr, &more, &status), POSEIDON_OK)
             << status.message;
         model.PushFactors(scattered, step, u_view, v_view, rows, View(other), &more);
         model.Wait(fc);
         model.Wait(scattered);
         EXPECT_THAT(FailureOf([&] { model.Gathered(scattered); }).message,
                     HasSubstr("the last push of layer 'scattered' was not gathered"));
-        if (gathers) {
-          const poseidon_gathered all = model.Gathered(fc);
-          ASSERT_EQ(all.count, step == 3 ? 1u : 3u);
-          const auto* const us = static_cast<const float*>(all.u);
-          const auto* const vs = static_cast<const float*>(all.values);
-          EXPECT_EQ(std::vector<float>(vs, vs + 3 * all.count),
-                    step == 3 ? std::vector<float>(3, 1.0f) : (std::vector<float>{1, 1, 1, 2, 2, 2, 2, 2, 2}));
-          for (std::size_t m = 0; m < 2; ++m) {
-            gradient[6 + m] = 0;
-            for (std::size_t n = 0; n < 3; ++n) gradient[m * 3 + n] = 0;
-            for (std::size_t k = 0; k < all.count; ++k) {
-              gradient[6 + m] += us[k * 2 + m];
-              for (std::size_t n = 0; n < 3; ++n) gradient[m * 3 + n] += us[k * 2 + m] * vs[k * 3 + n];
-            }
+        const poseidon_gathered all = model.Gathered(fc);
+        ASSERT_EQ(all.count, step == 3 ? 1u : 3u);
+        const auto* const us = static_cast<const float*>(all.u);
+        const auto* const vs = static_cast<const float*>(all.values);
+        // In the order of hosts, and of the ranks of each.
+        const std::vector<float> everybody =
+            hosts == "aba" ? std::vector<float>{2, 2, 2, 2, 2, 2, 1, 1, 1} : std::vector<float>{1, 1, 1, 2, 2, 2, 2, 2, 2};
+        EXPECT_EQ(std::vector<float>(vs, vs + 3 * all.count), step == 3 ? std::vector<float>(3, 1.0f) : everybody);
+        for (std::size_t m = 0; m < 2; ++m) {
+          gradient[6 + m] = 0;
+          for (std::size_t n = 0; n < 3; ++n) gradient[m * 3 + n] = 0;
+          for (std::size_t k = 0; k < all.count; ++k) {
+            gradient[6 + m] += us[k * 2 + m];
+            for (std::size_t n = 0; n < 3; ++n) gradient[m * 3 + n] += us[k * 2 + m] * vs[k * 3 + n];
           }
         }
         // 6 * (1 * 1 + 2 * 2) / 3, the first alone, and 6 * (1 * 1 * 1 + 2 * 2 * 2) / (1 + 2).
