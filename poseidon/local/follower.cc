@@ -12,43 +12,17 @@
 
 namespace poseidon::local {
 
-Follower::Follower(Executor& executor, messaging::Mesh& mesh, const Place& place)
-    : executor_(executor), mesh_(mesh), place_(place) {}
+Follower::Follower(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place,
+                   Rank self_rank, const HostMemory& memory)
+    : executor_(executor), mesh_(mesh), members_(std::move(members)), place_(place), self_rank_(self_rank), memory_(memory) {}
 
-Status Follower::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
+void Follower::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   POSEIDON_ASSERT_ON(executor_);
   model_ = model;
-  POSEIDON_ASSIGN_OR_RETURN(layout_, Layout::Of(layers, place_.places));
-  for (plan::LayerSpec& layer : layers) {
+  for (const plan::LayerSpec& layer : layers) {
     layers_.emplace_back();
-    layers_.back().spec = std::move(layer);
+    layers_.back().spec = layer;
   }
-  return AttachIfBoth();
-}
-
-Status Follower::Attach(MemberId from, const wire::Segment& offer) {
-  POSEIDON_ASSERT_ON(executor_);
-  if (from != place_.leader || offer_) {
-    return DataLoss("shared memory is offered twice, or not by the leader of this host");
-  }
-  offer_ = std::make_unique<wire::Segment>(offer);
-  return AttachIfBoth();
-}
-
-Status Follower::AttachIfBoth() {
-  if (!offer_ || layers_.empty()) return OkStatus();
-  // Equal layers give an equal layout on every member. Another size means other layers, and this worker's offsets could
-  // lead beyond the mapping.
-  if (offer_->model != model_ || offer_->bytes != layout_.bytes()) {
-    return DataLoss("the leader offers " + std::to_string(offer_->bytes) +
-                    " bytes of shared memory, expected " + std::to_string(layout_.bytes()));
-  }
-  POSEIDON_ASSIGN_OR_RETURN(segment_, Segment::Attach(*offer_));
-  return OkStatus();
-}
-
-std::byte* Follower::Slot(LayerId layer, std::uint32_t place) const {
-  return segment_->memory().data() + layout_.OffsetOf(layer, place);
 }
 
 void Follower::Contribute(const Share& share, Completion done) {
@@ -58,8 +32,8 @@ void Follower::Contribute(const Share& share, Completion done) {
   Status refused = abandoned_;
   // The slot has its size from Declare, but each step may bring another number of rows.
   if (plan::TakesFactors(share.scheme) && !share.absent &&
-      share.factors->rows > layout_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
-    refused = TooManyRows(state.spec, share.factors->rows, layout_.slot_bytes(share.layer));
+      share.factors->rows > memory_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
+    refused = TooManyRows(state.spec, share.factors->rows, memory_.slot_bytes(share.layer));
   }
   if (!refused.ok()) {
     executor_.Post([done = std::move(done), refused] { done(refused); });
@@ -68,13 +42,25 @@ void Follower::Contribute(const Share& share, Completion done) {
   state.round = std::make_shared<Round>();
   state.round->share = share;
   state.round->done = std::move(done);
-  CopyIn(state);
+  state.round->stages.resize(members_.size());
+  for (std::size_t leader = 0; leader < members_.size(); ++leader) {
+    if (leader != place_ && !share.parts->at(leader).empty()) state.round->stages[leader] = Stage::kCopying;
+  }
+  CopyIn(state, 0);
 }
 
-void Follower::CopyIn(LayerState& state) {
-  const Share& share = state.round->share;
-  if (share.absent) return Tell(state);
-  std::byte* const slot = Slot(share.layer, place_.place);
+// From `leader` on, each its part before the next one's, so that the first need not wait for all.
+void Follower::CopyIn(LayerState& state, std::size_t leader) {
+  const Round& round = *state.round;
+  while (leader < members_.size() && round.stages[leader] == Stage::kNone) ++leader;
+  if (leader == members_.size()) return;
+  const Share& share = round.share;
+  const auto next = [this, &state, leader] {
+    Tell(state, leader);
+    CopyIn(state, leader + 1);
+  };
+  if (share.absent) return next();
+  std::byte* const slot = memory_.SlotOf(share.layer, place_);
   if (plan::TakesFactors(share.scheme)) {
     const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors->rows);
     const std::uint64_t bytes = FactorBytes(state.spec, share.factors->rows);
@@ -83,25 +69,25 @@ void Follower::CopyIn(LayerState& state) {
       std::memcpy(slot + u_bytes, share.factors->v, bytes - u_bytes);
     }
     state.moved += bytes;
-    return Tell(state);
+    return next();
   }
-  state.moved += state.spec.bytes();
+  state.moved += BytesIn(share.parts->at(leader));
   InStretches(
-      executor_, state.round, state.spec.bytes(),
+      executor_, state.round, share.parts->at(leader),
       [slot, from = share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
         std::memcpy(slot + begin, from + begin, end - begin);
       },
-      [this, &state] { Tell(state); });
+      next);
 }
 
-void Follower::Tell(LayerState& state) {
+void Follower::Tell(LayerState& state, std::size_t leader) {
   Round& round = *state.round;
-  round.told = true;
+  round.stages[leader] = Stage::kTold;
   messaging::Outgoing word;
   word.header.type = wire::FrameType::kLocal;
   word.header.step = round.share.step;
   word.header.model = model_;
-  word.header.rank = place_.self_rank;
+  word.header.rank = self_rank_;
   word.header.layer = round.share.layer;
   word.header.dtype = state.spec.dtype;
   word.header.scheme = round.share.scheme;
@@ -115,7 +101,7 @@ void Follower::Tell(LayerState& state) {
   }
   // It carries no payload and the whole host waits for it, so it does not queue behind gradients.
   word.priority = messaging::kControlPriority;
-  mesh_.Send(place_.leader, std::move(word));
+  mesh_.Send(members_[leader], std::move(word));
 }
 
 Result<MutableBytes> Follower::PlaceFor(MemberId, const wire::FrameHeader&) {
@@ -123,39 +109,39 @@ Result<MutableBytes> Follower::PlaceFor(MemberId, const wire::FrameHeader&) {
   return DataLoss("a message about shared memory carries bytes");
 }
 
-// The leader's message that the mean is in the segment: legal while this worker waits for it.
+// A leader's message that its part of the mean is there: legal while this worker waits for it.
 Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes) {
   POSEIDON_ASSERT_ON(executor_);
   if (!abandoned_.ok()) return abandoned_;
-  if (from != place_.leader || header.model != model_ || header.layer.value() >= layers_.size()) {
-    return DataLoss("a message about shared memory names no layer, or is not the leader's");
+  const auto leader = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), from) - members_.begin());
+  if (leader == members_.size() || header.model != model_ || header.layer.value() >= layers_.size()) {
+    return DataLoss("a message about shared memory names no layer, or is not of a worker of this host");
   }
   LayerState& state = layers_[header.layer.value()];
-  // `told` keeps a mean from landing in a gradient that is still being copied out, `landing` keeps it from landing
-  // twice.
-  if (!state.round || !state.round->told || state.round->landing ||
-      state.round->share.step != header.step || state.round->share.scheme != header.scheme) {
+  // kTold: earlier, it would land in a gradient that is still being copied out; later, twice.
+  if (!state.round || state.round->stages[leader] != Stage::kTold || state.round->share.step != header.step ||
+      state.round->share.scheme != header.scheme) {
     return DataLoss("a mean of layer '" + state.spec.name + "' came that nobody waits for");
   }
-  if (state.round->share.gathered != nullptr) return LandGathered(state, header.total);
+  const Share& share = state.round->share;
+  if (share.gathered != nullptr) return LandGathered(state, leader, header.total);
   if (header.total != 0) {
     return DataLoss("the mean of layer '" + state.spec.name + "' came as " + std::to_string(header.total) +
                     " bytes of factors, expected it multiplied");
   }
-  const std::uint64_t bytes = state.spec.bytes();
-  Land(state, bytes,
-       [mean = Slot(header.layer, 0), into = state.round->share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
+  Land(state, leader, share.parts->at(leader),
+       [mean = memory_.MeanOf(header.layer), into = share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
          std::memcpy(into + begin, mean + begin, end - begin);
        });
   return OkStatus();
 }
 
 // The factors of all hosts, multiplied by their weights and divided already.
-Status Follower::LandGathered(LayerState& state, std::uint64_t bytes) {
+Status Follower::LandGathered(LayerState& state, std::size_t leader, std::uint64_t bytes) {
   const Share& share = state.round->share;
   const std::uint64_t rows = bytes / FactorBytes(state.spec, 1);
-  // The bound keeps this worker from reading the next slot.
-  if (bytes != FactorBytes(state.spec, rows) || bytes > layout_.slot_bytes(share.layer)) {
+  // The bound keeps this worker from reading what is behind the mean.
+  if (bytes != FactorBytes(state.spec, rows) || bytes > memory_.slot_bytes(share.layer)) {
     return DataLoss("the leader gathered " + std::to_string(bytes) + " bytes of layer '" + state.spec.name +
                     "', expected whole rows that fit a slot");
   }
@@ -165,19 +151,28 @@ Status Follower::LandGathered(LayerState& state, std::uint64_t bytes) {
     return OkStatus();
   }
   const std::uint64_t u_bytes = FactorUBytes(state.spec, rows);
-  Land(state, bytes, [slot = Slot(share.layer, 0), into = *into, u_bytes](std::uint64_t begin, std::uint64_t end) {
-    const std::uint64_t middle = std::clamp(u_bytes, begin, end);
-    if (begin < middle) std::memcpy(into.u + begin, slot + begin, middle - begin);
-    if (middle < end) std::memcpy(into.v + (middle - u_bytes), slot + middle, end - middle);
-  });
+  Land(state, leader, {{0, bytes}},
+       [mean = memory_.MeanOf(share.layer), into = *into, u_bytes](std::uint64_t begin, std::uint64_t end) {
+         const std::uint64_t middle = std::clamp(u_bytes, begin, end);
+         if (begin < middle) std::memcpy(into.u + begin, mean + begin, middle - begin);
+         if (middle < end) std::memcpy(into.v + (middle - u_bytes), mean + middle, end - middle);
+       });
   return OkStatus();
 }
 
 // The stretches hold the round weakly: after Abandon the memory is no longer lent.
-void Follower::Land(LayerState& state, std::uint64_t bytes, std::function<void(std::uint64_t, std::uint64_t)> copy) {
-  state.round->landing = true;
-  state.moved += bytes;
-  InStretches(executor_, state.round, bytes, std::move(copy), [this, &state] { Finish(state, OkStatus()); });
+void Follower::Land(LayerState& state, std::size_t leader, std::vector<ByteRange> part,
+                    std::function<void(std::uint64_t, std::uint64_t)> copy) {
+  state.round->stages[leader] = Stage::kLanding;
+  state.moved += BytesIn(part);
+  InStretches(executor_, state.round, std::move(part), std::move(copy), [this, &state, leader] { OnLanded(state, leader); });
+}
+
+void Follower::OnLanded(LayerState& state, std::size_t leader) {
+  std::vector<Stage>& stages = state.round->stages;
+  stages[leader] = Stage::kLanded;
+  const auto is_done = [](Stage stage) { return stage == Stage::kNone || stage == Stage::kLanded; };
+  if (std::ranges::all_of(stages, is_done)) Finish(state, OkStatus());
 }
 
 void Follower::Finish(LayerState& state, const Status& status) {
@@ -190,8 +185,12 @@ void Follower::AddWaits(std::vector<wire::Wait>* waits) const {
   POSEIDON_ASSERT_ON(executor_);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
     const Round* const round = layers_[i].round.get();
-    if (round == nullptr || !round->told) continue;
-    waits->push_back({wire::Wait::For::kMean, model_, LayerId(i), round->share.step, {place_.leader}});
+    if (round == nullptr) continue;
+    wire::Wait wait{wire::Wait::For::kMean, model_, LayerId(i), round->share.step, {}};
+    for (std::size_t leader = 0; leader < members_.size(); ++leader) {
+      if (round->stages[leader] == Stage::kTold) wait.on.push_back(members_[leader]);
+    }
+    if (!wait.on.empty()) waits->push_back(std::move(wait));
   }
 }
 

@@ -5,36 +5,30 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "poseidon/local/layout.h"
-#include "poseidon/local/segment.h"
+#include "poseidon/local/host_memory.h"
 #include "poseidon/local/share.h"
 #include "poseidon/messaging/mesh.h"
 
 namespace poseidon::local {
 
-// A worker for which its host's leader exchanges: it copies its share into the leader's segment, and the
-// mean out of it.
+// A worker for which other workers of its host exchange a part of the layers: it copies its share of that part into
+// the host's memory, and the mean out of it.
 //
-// Thread: the mesh's executor, in stretches. Lifetime: the mesh outlives it.
+// Thread: the mesh's executor, in stretches. Lifetime: mesh and memory outlive it.
 class Follower final : public messaging::FrameSink {
  public:
-  struct Place {
-    Rank self_rank;
-    MemberId leader;
-    std::uint32_t place = 1;   // among the host's workers in rank order
-    std::uint32_t places = 2;  // of them
-  };
-  Follower(Executor& executor, messaging::Mesh& mesh, const Place& place);
+  // `members`: the host's workers in rank order; `place`: this one's among them.
+  Follower(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place, Rank self_rank,
+           const HostMemory& memory);
 
-  // Both in any order, before the first Contribute: the layers, and the leader's segment for them.
-  Status Declare(ModelId model, std::vector<plan::LayerSpec> layers);
-  Status Attach(MemberId from, const wire::Segment& offer);
-  bool attached() const { return segment_ != nullptr; }
+  // The layers of a model, once.
+  void Declare(ModelId model, std::span<const plan::LayerSpec> layers);
 
-  // One step per layer at a time. `done` fires, never within the call, when the mean is in the share's
-  // gradient, or in what it gathers to; kInvalidArgument where there are more rows than the slot holds.
+  // One step per layer at a time, of a layer of which others lead some. `done` fires, never within the call, when that part
+  // of the mean is in the share's gradient, or in what it gathers to; kInvalidArgument where there are more rows than the slot holds.
   void Contribute(const Share& share, Completion done);
 
   // Adds the means that this worker waits for.
@@ -43,7 +37,7 @@ class Follower final : public messaging::FrameSink {
   // Fails what waits, and whatever follows.
   void Abandon(const Status& reason);
 
-  // Written to the segment or read from it, for one layer.
+  // Written to the memory or read from it, for one layer.
   std::uint64_t moved_bytes(LayerId layer) const;
 
   // FrameSink, for kLocal: never any bytes.
@@ -51,11 +45,18 @@ class Follower final : public messaging::FrameSink {
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
+  // What became of the part of one leader.
+  enum class Stage : std::uint8_t {
+    kNone,     // it has none, or is this worker
+    kCopying,  // the share into the slot
+    kTold,     // the leader knows that it is there
+    kLanding,  // the mean is there and copied out
+    kLanded,
+  };
   // The step under way. Whoever still copies for it holds it weakly.
   struct Round {
     Share share;
-    bool told = false;    // the share is in the slot, the leader knows
-    bool landing = false;  // the mean is in the segment and being copied out
+    std::vector<Stage> stages;  // by place
     Completion done;
   };
   struct LayerState {
@@ -64,21 +65,21 @@ class Follower final : public messaging::FrameSink {
     std::uint64_t moved = 0;
   };
 
-  Status AttachIfBoth();
-  std::byte* Slot(LayerId layer, std::uint32_t place) const;
-  void CopyIn(LayerState& state);
-  void Tell(LayerState& state);
-  Status LandGathered(LayerState& state, std::uint64_t bytes);
-  void Land(LayerState& state, std::uint64_t bytes, std::function<void(std::uint64_t, std::uint64_t)> copy);
+  void CopyIn(LayerState& state, std::size_t leader);
+  void Tell(LayerState& state, std::size_t leader);
+  void OnLanded(LayerState& state, std::size_t leader);
+  Status LandGathered(LayerState& state, std::size_t leader, std::uint64_t bytes);
+  void Land(LayerState& state, std::size_t leader, std::vector<ByteRange> part,
+            std::function<void(std::uint64_t, std::uint64_t)> copy);
   void Finish(LayerState& state, const Status& status);
 
   Executor& executor_;
   messaging::Mesh& mesh_;
-  const Place place_;
+  const std::vector<MemberId> members_;
+  const std::size_t place_;
+  const Rank self_rank_;
+  const HostMemory& memory_;
   ModelId model_;
-  Layout layout_;
-  std::unique_ptr<wire::Segment> offer_;
-  std::unique_ptr<Segment> segment_;
   std::vector<LayerState> layers_;
   Status abandoned_;
 };

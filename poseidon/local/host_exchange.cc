@@ -1,57 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/local/host_exchange.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "poseidon/base/check.h"
+#include "poseidon/plan/lanes.h"
 
 namespace poseidon::local {
 
-HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts)
-    : WrappedExchange(std::move(among_hosts)), level_(level) {}
-
-Share HostExchange::ShareOf(LayerId layer, const sync::SyncRequest& request) const {
-  POSEIDON_CHECK(!plan::TakesFactors(scheme()) || request.absent || request.factors.has_value(),
-                 "a factor layer is given its factors");
-  return {request, layer, scheme(), request.gathered};
-}
+HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts, const Division& division)
+    : WrappedExchange(std::move(among_hosts)), level_(level), division_(division) {}
 
 void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
+  const std::uint16_t leaders = level_.leaders();
+  const auto lane_of_layer =
+      plan::DealToLanes(layers, static_cast<std::uint16_t>(leaders * division_.lanes), inner().divides_over());
+  const auto stretches =
+      plan::StretchesOfLeaders(layers, plan::AssignSlices(layers, division_.shards, division_.placement), lane_of_layer,
+                               leaders, division_.lanes);
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
-    if (layers[i].is_table()) tables_.insert({model, LayerId(i)});
+    if (layers[i].is_table()) continue;
+    // By place: the leaders, and behind them those who lead nothing.
+    auto parts = std::make_shared<Parts>(level_.workers());
+    for (std::uint16_t leader = 0; leader < leaders; ++leader) {
+      for (const plan::Stretch& stretch : stretches[i][leader]) {
+        const std::uint64_t size = SizeOf(layers[i].dtype);
+        (*parts)[leader].push_back({stretch.first * size, (stretch.first + stretch.count) * size});
+      }
+    }
+    parts_.insert_or_assign(wire::Key{model, LayerId(i)}, std::move(parts));
   }
   WrappedExchange::Declare(model, layers);
 }
 
 void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
+  const auto found = parts_.find(key);
   // A host has nothing to sum of a table's rows, and the order of ranks would be lost where those of a host are not
   // consecutive (docs/decisions/table-rows.md).
-  if (tables_.contains(key)) return inner().Start(key, std::move(request));
-  if (level_.leads()) return StartForHost(key, std::move(request));
-  level_.FollowerOf(key.model).Contribute(ShareOf(key.layer, request), std::move(request.done));
+  if (found == parts_.end()) return inner().Start(key, std::move(request));
+  POSEIDON_CHECK(!plan::TakesFactors(scheme()) || request.absent || request.factors.has_value(),
+                 "a factor layer is given its factors");
+  const Parts& parts = *found->second;
+  const bool leads = !parts[level_.place()].empty();
+  const auto led = static_cast<std::size_t>(std::ranges::count_if(parts, [](const auto& part) { return !part.empty(); }));
+  const bool follows = led > (leads ? 1u : 0u);
+  const Share share{request, key.layer, scheme(), request.gathered, found->second};
+  // Shared, because whichever callback runs last has to complete it, also where this exchange is gone.
+  auto both = std::make_shared<Both>(Both{std::move(request), (leads ? 1 : 0) + (follows ? 1 : 0), OkStatus()});
+  // First what others wait for.
+  if (follows) {
+    level_.FollowerOf(key.model).Contribute(share, [both](const Status& status) { EndOne(*both, status); });
+  }
+  if (leads) StartForHost(key, share, both);
 }
 
-void HostExchange::StartForHost(const wire::Key& key, sync::SyncRequest request) {
-  const Share share = ShareOf(key.layer, request);
-  // Shared, because whichever callback runs has to complete it, also where this exchange is gone.
-  auto own = std::make_shared<sync::SyncRequest>(std::move(request));
+void HostExchange::EndOne(Both& both, const Status& status) {
+  if (both.failure.ok()) both.failure = status;
+  if (--both.left == 0) std::exchange(both.own.done, {})(both.failure);
+}
+
+void HostExchange::StartForHost(const wire::Key& key, const Share& share, const std::shared_ptr<Both>& both) {
   level_.LeaderOf(key.model).Combine(
       share,
-      alive_.Guard([this, key, own](Result<sync::Contribution> combined) { ExchangeCombined(key, own, combined); },
-                   [own](const Result<sync::Contribution>& combined) {
-                     own->done(combined.ok() ? Unavailable("the exchange is gone") : combined.status());
+      alive_.Guard([this, key, both](const Result<sync::Contribution>& combined) { ExchangeCombined(key, both, combined); },
+                   [both](const Result<sync::Contribution>& combined) {
+                     EndOne(*both, combined.ok() ? Unavailable("the exchange is gone") : combined.status());
                    }));
 }
 
-void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<sync::SyncRequest>& own,
+void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<Both>& both,
                                     const Result<sync::Contribution>& combined) {
-  if (!combined.ok()) return own->done(combined.status());
+  if (!combined.ok()) return EndOne(*both, combined.status());
   Completion done = alive_.Guard(
-      [this, key, own](const Status& status) {
-        level_.LeaderOf(key.model).Spread(key.layer, status, std::move(own->done));
+      [this, key, both](const Status& status) {
+        level_.LeaderOf(key.model).Spread(key.layer, status, [both](const Status& spread) { EndOne(*both, spread); });
       },
-      [own](const Status&) { own->done(Unavailable("the exchange is gone")); });
-  inner().Start(key, {*combined, own->priority, own->gathered, std::move(done)});
+      [both](const Status&) { EndOne(*both, Unavailable("the exchange is gone")); });
+  inner().Start(key, {*combined, both->own.priority, both->own.gathered, std::move(done)});
 }
 
 }  // namespace poseidon::local

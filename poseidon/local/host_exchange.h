@@ -2,37 +2,51 @@
 #ifndef POSEIDON_LOCAL_HOST_EXCHANGE_H_
 #define POSEIDON_LOCAL_HOST_EXCHANGE_H_
 
+#include <cstdint>
+#include <map>
 #include <memory>
-#include <set>
 #include <span>
 
 #include "poseidon/base/alive.h"
 #include "poseidon/local/host_level.h"
+#include "poseidon/plan/slices.h"
 #include "poseidon/sync/wrapped_exchange.h"
 
 namespace poseidon::local {
 
-// An exchange among hosts: the workers of one host combine first. A follower brings its share to the
-// leader; the leader exchanges what they bring together for all of them, and spreads the mean: of a layer whose product
-// devices make, the factors of all hosts. Rows of tables are not summed and bypass this level. The level reports missing shares, once for all schemes.
+// An exchange among hosts: the workers of one host combine first. Each brings its share to the leaders of the host; a
+// leader exchanges what they bring together of its part (plan/lanes.h), and spreads the mean: of a layer whose product
+// devices make, the factors of all hosts. Rows of tables are not summed and bypass this level. The level reports missing
+// shares, once for all schemes.
 //
 // Thread: the I/O executor. Lifetime: the level outlives it.
 class HostExchange final : public sync::WrappedExchange {
  public:
-  HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts);
+  // How layers are divided among leaders.
+  struct Division {
+    std::uint16_t lanes = 1;  // of each
+    std::uint16_t shards = 1;
+    plan::Placement placement = plan::Placement::kEven;
+  };
+  HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts, const Division& division);
 
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
   void Start(const wire::Key& key, sync::SyncRequest request) override;
 
  private:
-  Share ShareOf(LayerId layer, const sync::SyncRequest& request) const;
-  void StartForHost(const wire::Key& key, sync::SyncRequest request);
-  // `own` is the leader's own request, which is done when the mean has been spread.
-  void ExchangeCombined(const wire::Key& key, const std::shared_ptr<sync::SyncRequest>& own,
-                        const Result<sync::Contribution>& combined);
+  // One step of one layer: the part that this worker leads, and the parts of others.
+  struct Both {
+    sync::SyncRequest own;
+    int left = 0;
+    Status failure;
+  };
+  static void EndOne(Both& both, const Status& status);
+  void StartForHost(const wire::Key& key, const Share& share, const std::shared_ptr<Both>& both);
+  void ExchangeCombined(const wire::Key& key, const std::shared_ptr<Both>& both, const Result<sync::Contribution>& combined);
 
   HostLevel& level_;
-  std::set<wire::Key> tables_;
+  const Division division_;
+  std::map<wire::Key, std::shared_ptr<const Parts>> parts_;  // of every layer but tables
   Alive alive_;
 };
 

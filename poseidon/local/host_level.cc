@@ -7,88 +7,117 @@
 
 namespace poseidon::local {
 
-HostLevel::HostLevel(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place,
-                     Rank self_rank, TraceRecorder* trace)
-    : executor_(executor),
-      mesh_(mesh),
-      members_(std::move(members)),
-      place_(place),
-      self_rank_(self_rank),
-      trace_(trace) {}
+HostLevel::HostLevel(Executor& executor, messaging::Mesh& mesh, Place place, TraceRecorder* trace)
+    : executor_(executor), mesh_(mesh), place_(std::move(place)), trace_(trace) {}
+
+// Made by what comes first: the offer of the memory may arrive before this worker declares the model.
+HostLevel::OfModel& HostLevel::Of(ModelId model) {
+  POSEIDON_ASSERT_ON(executor_);
+  const auto found = models_.find(model);
+  if (found != models_.end()) return found->second;
+  return models_.emplace(model, OfModel{.memory = {mesh_, place_.members, place_.place}, .leader = {}, .follower = {}}).first->second;
+}
 
 Status HostLevel::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   POSEIDON_ASSERT_ON(executor_);
-  std::vector<plan::LayerSpec> own(layers.begin(), layers.end());
-  return leads() ? LeaderOf(model).Declare(model, std::move(own)) : FollowerOf(model).Declare(model, std::move(own));
+  OfModel& of = Of(model);
+  if (place_.place < place_.leaders) {
+    of.leader = std::make_unique<Leader>(executor_, mesh_, place_.members, place_.place, of.memory, trace_);
+    of.leader->Declare(model, layers);
+  }
+  if (place_.members.size() > 1) {
+    of.follower = std::make_unique<Follower>(executor_, mesh_, place_.members, place_.place, place_.self_rank, of.memory);
+    of.follower->Declare(model, layers);
+  }
+  for (const plan::LayerSpec& layer : layers) {
+    if (!layer.is_table()) of.dense_bytes += layer.bytes();
+  }
+  return of.memory.Declare(model, std::vector(layers.begin(), layers.end()));
+}
+
+Status HostLevel::Attach(MemberId from, const wire::Segment& offer) {
+  POSEIDON_ASSERT_ON(executor_);
+  return Of(offer.model).memory.Attach(from, offer);
+}
+
+bool HostLevel::is_ready(ModelId model) const {
+  POSEIDON_ASSERT_ON(executor_);
+  const HostMemory& memory = models_.at(model).memory;
+  return memory.attached() || !memory.is_shared();
+}
+
+void HostLevel::Close(ModelId model) {
+  POSEIDON_ASSERT_ON(executor_);
+  models_.at(model).memory.Close();
 }
 
 Leader& HostLevel::LeaderOf(ModelId model) {
   POSEIDON_ASSERT_ON(executor_);
-  std::unique_ptr<Leader>& leader = leaders_[model];
-  if (!leader) leader = std::make_unique<Leader>(executor_, mesh_, members_, trace_);
-  return *leader;
+  const OfModel& of = models_.at(model);
+  POSEIDON_CHECK(of.leader != nullptr, "this worker leads");
+  return *of.leader;
 }
 
 Follower& HostLevel::FollowerOf(ModelId model) {
   POSEIDON_ASSERT_ON(executor_);
-  // Made by what comes first: the leader's offer may arrive before this worker declares the model.
-  std::unique_ptr<Follower>& follower = followers_[model];
-  if (!follower) {
-    follower = std::make_unique<Follower>(
-        executor_, mesh_,
-        Follower::Place{.self_rank = self_rank_,
-                               .leader = members_.front(),
-                               .place = static_cast<std::uint32_t>(place_),
-                               .places = static_cast<std::uint32_t>(members_.size())});
-  }
-  return *follower;
+  const OfModel& of = models_.at(model);
+  POSEIDON_CHECK(of.follower != nullptr, "this worker has company");
+  return *of.follower;
 }
 
 void HostLevel::AddWaits(std::vector<wire::Wait>* waits) const {
   POSEIDON_ASSERT_ON(executor_);
-  for (const auto& [model, leader] : leaders_) leader->AddWaits(waits);
-  for (const auto& [model, follower] : followers_) follower->AddWaits(waits);
+  for (const auto& [id, of] : models_) {
+    if (of.leader) of.leader->AddWaits(waits);
+    if (of.follower) of.follower->AddWaits(waits);
+  }
 }
 
 void HostLevel::Abandon(const Status& reason) {
   POSEIDON_ASSERT_ON(executor_);
-  for (const auto& [model, leader] : leaders_) leader->Abandon(reason);
-  for (const auto& [model, follower] : followers_) follower->Abandon(reason);
+  for (const auto& [id, of] : models_) {
+    if (of.leader) of.leader->Abandon(reason);
+    if (of.follower) of.follower->Abandon(reason);
+  }
 }
 
 std::uint64_t HostLevel::moved_bytes(ModelId model, LayerId layer) const {
   POSEIDON_ASSERT_ON(executor_);
-  if (const auto leader = leaders_.find(model); leader != leaders_.end()) return leader->second->moved_bytes(layer);
-  if (const auto follower = followers_.find(model); follower != followers_.end()) {
-    return follower->second->moved_bytes(layer);
-  }
-  return 0;
+  const auto found = models_.find(model);
+  if (found == models_.end()) return 0;
+  const OfModel& of = found->second;
+  return (of.leader ? of.leader->moved_bytes(layer) : 0) + (of.follower ? of.follower->moved_bytes(layer) : 0);
 }
 
 std::uint64_t HostLevel::allocated_bytes() const {
   POSEIDON_ASSERT_ON(executor_);
   std::uint64_t bytes = 0;
-  for (const auto& [model, leader] : leaders_) bytes += leader->allocated_bytes();
+  for (const auto& [id, of] : models_) {
+    if (of.leader) bytes += of.leader->allocated_bytes();
+    // Of the slots and the mean nobody touches what a leader has in its own memory.
+    if (place_.place == 0 && of.memory.is_shared()) bytes += of.dense_bytes * place_.members.size();
+  }
   return bytes;
 }
 
-messaging::FrameSink* HostLevel::SinkOf(ModelId model) {
-  if (const auto leader = leaders_.find(model); leader != leaders_.end()) return leader->second.get();
-  if (const auto follower = followers_.find(model); follower != followers_.end()) return follower->second.get();
-  return nullptr;
+messaging::FrameSink* HostLevel::SinkOf(const wire::FrameHeader& header) const {
+  const auto found = models_.find(header.model);
+  if (found == models_.end()) return nullptr;
+  if ((header.flags & wire::kFlagMean) != 0) return found->second.follower.get();
+  return found->second.leader.get();
 }
 
 Result<MutableBytes> HostLevel::PlaceFor(MemberId from, const wire::FrameHeader& header) {
   POSEIDON_ASSERT_ON(executor_);
-  messaging::FrameSink* const sink = SinkOf(header.model);
-  if (sink == nullptr) return DataLoss("a frame about shared memory names no model");
+  messaging::FrameSink* const sink = SinkOf(header);
+  if (sink == nullptr) return DataLoss("a frame about shared memory names no model, or is for a leader, which this worker is not");
   return sink->PlaceFor(from, header);
 }
 
 Status HostLevel::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   POSEIDON_ASSERT_ON(executor_);
-  messaging::FrameSink* const sink = SinkOf(header.model);
-  if (sink == nullptr) return DataLoss("a frame about shared memory names no model");
+  messaging::FrameSink* const sink = SinkOf(header);
+  if (sink == nullptr) return DataLoss("a frame about shared memory names no model, or is for a leader, which this worker is not");
   return sink->OnFrame(from, header, payload);
 }
 

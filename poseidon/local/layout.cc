@@ -28,12 +28,13 @@ Result<Layout> Layout::Of(std::span<const plan::LayerSpec> layers, std::uint32_t
     if (layer.factors && !layer.is_table()) bytes = std::max(bytes, FactorBytes(layer, kLeastRows));
     bytes = (bytes + kPage - 1) / kPage * kPage;
     layout.slots_.push_back({layout.bytes_, bytes});
-    // A quotient, because bytes * places may wrap.
-    if (bytes > (kMostBytes - layout.bytes_) / places) {
+    // A quotient, because bytes * slots may wrap.
+    const std::uint64_t slots = std::uint64_t{places} + 1;
+    if (bytes > (kMostBytes - layout.bytes_) / slots) {
       return ResourceExhausted("the shared memory of " + std::to_string(places) +
                                " workers cannot hold layer '" + layer.name + "'");
     }
-    layout.bytes_ += bytes * places;
+    layout.bytes_ += bytes * slots;
   }
   return layout;
 }

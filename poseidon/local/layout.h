@@ -15,8 +15,8 @@ namespace poseidon::local {
 // A slot has room for this many rows of factors at least, and for as many as take no more than the dense gradient.
 inline constexpr std::uint64_t kLeastRows = 4096;
 
-// Computes where in a host's segment each worker (by its place: 0 the leader) has its slot for each layer.
-// A slot holds a dense gradient, or the factors u and v one after the other; the leader's holds the mean, likewise.
+// Computes where in a host's segment each worker (by its place in rank order) has its slot for each layer, and the place
+// behind the last the mean. A slot holds a dense gradient, or the factors u and v one after the other.
 // The same on every member.
 class Layout {
  public:

@@ -13,39 +13,18 @@
 
 namespace poseidon::local {
 
-Leader::Leader(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members,
-               TraceRecorder* trace)
-    : executor_(executor), mesh_(mesh), members_(std::move(members)), trace_(trace) {}
+Leader::Leader(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place,
+               const HostMemory& memory, TraceRecorder* trace)
+    : executor_(executor), mesh_(mesh), members_(std::move(members)), place_(place), memory_(memory), trace_(trace) {}
 
-Status Leader::Declare(ModelId model, std::vector<plan::LayerSpec> layers) {
+void Leader::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   POSEIDON_ASSERT_ON(executor_);
   model_ = model;
-  for (plan::LayerSpec& layer : layers) {
+  for (const plan::LayerSpec& layer : layers) {
     layers_.emplace_back();
-    layers_.back().spec = std::move(layer);
+    layers_.back().spec = layer;
     layers_.back().arrivals.resize(members_.size());
   }
-  if (members_.size() == 1) return OkStatus();
-  std::vector<plan::LayerSpec> specs;
-  for (const LayerState& state : layers_) specs.push_back(state.spec);
-  POSEIDON_ASSIGN_OR_RETURN(layout_,
-                            Layout::Of(specs, static_cast<std::uint32_t>(members_.size())));
-  POSEIDON_ASSIGN_OR_RETURN(segment_, Segment::Make(layout_.bytes()));
-  wire::Segment offer = segment_->offer();
-  offer.model = model;
-  for (std::size_t place = 1; place < members_.size(); ++place) {
-    mesh_.SendControl(members_[place], wire::Encode(offer));
-  }
-  return OkStatus();
-}
-
-void Leader::Close() {
-  POSEIDON_ASSERT_ON(executor_);
-  if (segment_) segment_->Close();
-}
-
-std::byte* Leader::Slot(LayerId layer, std::size_t place) const {
-  return segment_->memory().data() + layout_.OffsetOf(layer, static_cast<std::uint32_t>(place));
 }
 
 // ---- shares come in
@@ -79,7 +58,7 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
   if (!abandoned_.ok()) return abandoned_;
   const auto place = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), from) -
                                               members_.begin());
-  if (place == 0 || place == members_.size()) {
+  if (place == place_ || place == members_.size()) {
     return DataLoss("member " + std::to_string(from.value()) +
                     " speaks of shared memory, which it does not share");
   }
@@ -104,7 +83,7 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
   const std::uint64_t whole = factors ? FactorBytes(state.spec, arrival.rows) : 0;
   // The product is compared with the total, so that a part of a row is refused; the bound keeps this worker from
   // reading the next worker's slot.
-  if (header.total != whole || whole > layout_.slot_bytes(header.layer)) {
+  if (header.total != whole || whole > memory_.slot_bytes(header.layer)) {
     return DataLoss("a worker of this host brings " + std::to_string(header.total) + " bytes of layer '" +
                     state.spec.name + "' as " + std::string(plan::NameOf(arrival.scheme)) +
                     ", expected none, or whole rows that fit its slot");
@@ -142,9 +121,8 @@ void Leader::AddWaits(std::vector<wire::Wait>* waits) const {
     const auto some = std::find_if(state.arrivals.begin(), state.arrivals.end(), [](const Arrival& a) { return a.here; });
     if (!own && some == state.arrivals.end()) continue;
     wire::Wait wait{wire::Wait::For::kShare, model_, LayerId(i), own ? state.round->share.step : some->step, {}};
-    if (!own) wait.on.push_back(members_[0]);
-    for (std::size_t place = 1; place < members_.size(); ++place) {
-      if (!state.arrivals[place].here) wait.on.push_back(members_[place]);
+    for (std::size_t place = 0; place < members_.size(); ++place) {
+      if (place == place_ ? !own : !state.arrivals[place].here) wait.on.push_back(members_[place]);
     }
     if (!wait.on.empty()) waits->push_back(std::move(wait));
   }
@@ -164,9 +142,8 @@ void Leader::Fail(LayerState& state, const Status& reason) {
 
 void Leader::CombineIfComplete(LayerState& state) {
   if (!state.round || state.round->begun) return;
-  if (!std::all_of(state.arrivals.begin() + 1, state.arrivals.end(),
-                   [](const Arrival& arrival) { return arrival.here; })) {
-    return;
+  for (std::size_t place = 0; place < members_.size(); ++place) {
+    if (place != place_ && !state.arrivals[place].here) return;
   }
   Round& round = *state.round;
   round.begun = true;
@@ -175,12 +152,12 @@ void Leader::CombineIfComplete(LayerState& state) {
   std::swap(arrivals, state.arrivals);
   const Share& share = round.share;
   const bool factors = plan::TakesFactors(share.scheme);
-  arrivals[0] = {.here = true,
-                 .step = share.step,
-                 .scheme = share.scheme,
-                 .absent = share.absent,
-                 .weight = share.absent ? 0 : share.weight,
-                 .rows = factors && !share.absent ? share.factors->rows : 0};
+  arrivals[place_] = {.here = true,
+                      .step = share.step,
+                      .scheme = share.scheme,
+                      .absent = share.absent,
+                      .weight = share.absent ? 0 : share.weight,
+                      .rows = factors && !share.absent ? share.factors->rows : 0};
   std::uint64_t weight = 0;
   for (const Arrival& arrival : arrivals) weight += arrival.weight;
   // The sum travels in a frame's weight, which has 32 bits.
@@ -192,9 +169,8 @@ void Leader::CombineIfComplete(LayerState& state) {
   round.result.absent = false;
   round.result.weight = static_cast<std::uint32_t>(weight);
   round.result.factors = factors ? std::optional(Factors{}) : std::nullopt;
-  // The followers read the mean in this slot. It is free: each of them had copied the last mean before it brought this
-  // step.
-  if (segment_ && share.gathered == nullptr) round.result.gradient.memory = Slot(share.layer, 0);
+  // There the others read the mean. The place is free: each of them had copied the last mean before it brought this step.
+  if (memory_.is_shared() && share.gathered == nullptr) round.result.gradient.memory = memory_.MeanOf(share.layer);
   if (factors) {
     CombineFactors(state, std::move(arrivals));
   } else {
@@ -209,20 +185,20 @@ void Leader::CombineDense(LayerState& state, std::vector<Arrival> arrivals) {
   for (std::size_t place = 0; place < arrivals.size(); ++place) {
     if (arrivals[place].absent) continue;
     const std::byte* const memory =
-        place == 0 ? round->share.gradient.memory : Slot(round->share.layer, place);
+        place == place_ ? round->share.gradient.memory : memory_.SlotOf(round->share.layer, place);
     summands.push_back({memory, arrivals[place].weight});
     ++present;
   }
   round->result.absent = present == 0;
   // Nothing to add, and nothing to move.
-  if (present == 0 || (!segment_ && round->result.weight == 0)) return Answer(round);
+  if (present == 0 || (!memory_.is_shared() && round->result.weight == 0)) return Answer(round);
 
-  const std::uint64_t bytes = state.spec.bytes();
-  state.moved += (summands.size() - (arrivals[0].absent ? 0 : 1)) * bytes;
+  const std::uint64_t bytes = BytesIn(OwnPart(round->share));
+  state.moved += (summands.size() - (arrivals[place_].absent ? 0 : 1)) * bytes;
   const DType dtype = state.spec.dtype;
   const TimePoint begin = executor_.now();
   InStretches(
-      executor_, round, bytes,
+      executor_, round, OwnPart(round->share),
       [summands, dtype, out = round->result.gradient.memory](std::uint64_t first,
                                                                   std::uint64_t end) {
         std::vector<Summand> part = summands;
@@ -254,8 +230,8 @@ void Leader::CombineFactors(LayerState& state, std::vector<Arrival> arrivals) {
     return Fail(state, InvalidArgument("the rows of layer '" + state.spec.name +
                                        "' on this host are more than 32 bits count"));
   }
-  if (!segment_ && !weighted) {
-    if (arrivals[0].rows != 0) round.result.factors = round.share.factors;
+  if (!memory_.is_shared() && !weighted) {
+    if (arrivals[place_].rows != 0) round.result.factors = round.share.factors;
   } else {
     state.u.resize(FactorUBytes(state.spec, rows));
     state.v.resize(FactorBytes(state.spec, rows) - state.u.size());
@@ -266,15 +242,16 @@ void Leader::CombineFactors(LayerState& state, std::vector<Arrival> arrivals) {
       if (own == 0) continue;
       const std::uint64_t u_bytes = FactorUBytes(state.spec, own);
       const std::uint64_t v_bytes = FactorBytes(state.spec, own) - u_bytes;
-      const std::byte* const slot = place == 0 ? nullptr : Slot(round.share.layer, place);
+      const bool is_own = place == place_;
+      const std::byte* const slot = is_own ? nullptr : memory_.SlotOf(round.share.layer, place);
       // Only u: a weight on both factors would count twice in u^T v, and the bias is made of u alone.
       // A sum of one: multiplied by its weight on the way, where it has one.
-      const Summand all{place == 0 ? round.share.factors->u : slot, arrivals[place].weight};
+      const Summand all{is_own ? round.share.factors->u : slot, arrivals[place].weight};
       SumInRankOrder({&all, 1}, 1, own * state.spec.factors->outputs, state.spec.dtype, Scaling::kNone, u);
-      std::memcpy(v, place == 0 ? round.share.factors->v : slot + u_bytes, v_bytes);
+      std::memcpy(v, is_own ? round.share.factors->v : slot + u_bytes, v_bytes);
       u += u_bytes;
       v += v_bytes;
-      if (place > 0) state.moved += u_bytes + v_bytes;
+      if (!is_own) state.moved += u_bytes + v_bytes;
     }
     round.result.factors = Factors{state.u.data(), state.v.data(), static_cast<std::uint32_t>(rows)};
   }
@@ -298,14 +275,15 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
   }
   state.round->done = std::move(done);
   if (state.round->share.gathered != nullptr) return SpreadGathered(state);
-  // The frames leave before this worker copies: all copies only read the slot, and may overlap.
+  // The frames leave before this worker copies: all copies only read the mean, and may overlap.
   SayItIsThere(state, 0);
   const std::byte* const mean = state.round->result.gradient.memory;
   std::byte* const into = state.round->share.gradient.memory;
-  const std::uint64_t bytes = mean == into ? 0 : state.spec.bytes();
-  state.moved += bytes;
+  std::vector<ByteRange> part;
+  if (mean != into) part = OwnPart(state.round->share);
+  state.moved += BytesIn(part);
   InStretches(
-      executor_, state.round, bytes,
+      executor_, state.round, std::move(part),
       [mean, into](std::uint64_t begin, std::uint64_t end) { std::memcpy(into + begin, mean + begin, end - begin); },
       [this, &state] { EndRound(state, OkStatus()); });
 }
@@ -314,18 +292,18 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
 void Leader::SpreadGathered(LayerState& state) {
   const factors::GatheredRows& rows = *state.round->share.gathered;
   const std::uint64_t u_bytes = FactorUBytes(state.spec, rows.rows());
-  const std::uint64_t bytes = segment_ ? FactorBytes(state.spec, rows.rows()) : 0;
+  const std::uint64_t bytes = memory_.is_shared() ? FactorBytes(state.spec, rows.rows()) : 0;
   const LayerId layer = state.round->share.layer;
-  if (segment_ && bytes > layout_.slot_bytes(layer)) {
-    return EndRound(state, TooManyRows(state.spec, rows.rows(), layout_.slot_bytes(layer)));
+  if (memory_.is_shared() && bytes > memory_.slot_bytes(layer)) {
+    return EndRound(state, TooManyRows(state.spec, rows.rows(), memory_.slot_bytes(layer)));
   }
   state.moved += bytes;
   InStretches(
-      executor_, state.round, bytes,
-      [&rows, u_bytes, slot = segment_ ? Slot(layer, 0) : nullptr](std::uint64_t begin, std::uint64_t end) {
+      executor_, state.round, {{0, bytes}},
+      [&rows, u_bytes, into = memory_.is_shared() ? memory_.MeanOf(layer) : nullptr](std::uint64_t begin, std::uint64_t end) {
         const std::uint64_t middle = std::clamp(u_bytes, begin, end);
-        if (begin < middle) std::memcpy(slot + begin, rows.u() + begin, middle - begin);
-        if (middle < end) std::memcpy(slot + middle, rows.v() + (middle - u_bytes), end - middle);
+        if (begin < middle) std::memcpy(into + begin, rows.u() + begin, middle - begin);
+        if (middle < end) std::memcpy(into + middle, rows.v() + (middle - u_bytes), end - middle);
       },
       [this, &state, bytes] {
         SayItIsThere(state, bytes);
@@ -335,9 +313,11 @@ void Leader::SpreadGathered(LayerState& state) {
 
 void Leader::SayItIsThere(const LayerState& state, std::uint64_t bytes) {
   const Share& share = state.round->share;
-  for (std::size_t place = 1; place < members_.size(); ++place) {
+  for (std::size_t place = 0; place < members_.size(); ++place) {
+    if (place == place_) continue;
     messaging::Outgoing word;
     word.header.type = wire::FrameType::kLocal;
+    word.header.flags = wire::kFlagMean;
     word.header.step = share.step;
     word.header.model = model_;
     word.header.layer = share.layer;
@@ -372,7 +352,6 @@ std::uint64_t Leader::allocated_bytes() const {
   std::uint64_t sum = 0;
   for (const LayerState& state : layers_) {
     sum += state.u.capacity() + state.v.capacity();
-    if (segment_ && !state.spec.is_table()) sum += state.spec.bytes() * members_.size();
   }
   return sum;
 }

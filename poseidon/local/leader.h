@@ -8,39 +8,36 @@
 #include <vector>
 
 #include "poseidon/base/trace.h"
-#include "poseidon/local/layout.h"
-#include "poseidon/local/segment.h"
+#include "poseidon/local/host_memory.h"
 #include "poseidon/local/share.h"
 #include "poseidon/messaging/mesh.h"
 #include "poseidon/wire/messages.h"
 
 namespace poseidon::local {
 
-// The worker that exchanges for its host. Two moves per layer and step: Combine, when all workers of the
-// host have brought their shares, gives what they bring together; when the mean of all hosts is where
+// A worker that exchanges a part of the layers for its host (Share::parts). Two moves per layer and step: Combine, when all
+// workers of the host have brought their shares, gives what they bring together; when the mean of all hosts is where
 // Combine said, Spread gives it to everyone here. Sums are in rank order, factors concatenated likewise.
 //
-// Thread: the mesh's executor, in stretches, so that the network is served meanwhile. Lifetime: the mesh
-// outlives it; it outlives whatever still reads or writes what Combine gave.
+// Thread: the mesh's executor, in stretches, so that the network is served meanwhile. Lifetime: mesh and memory
+// outlive it; it outlives whatever still reads or writes what Combine gave.
 class Leader final : public messaging::FrameSink {
  public:
-  // `members`: the host's workers in rank order, this one first. `trace` may be null.
-  Leader(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members,
-         TraceRecorder* trace);
+  // `members`: the host's workers in rank order; `place`: this one's among them. `trace` may be null.
+  Leader(Executor& executor, messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place,
+         const HostMemory& memory, TraceRecorder* trace);
 
-  // Makes the segment for these layers and offers it to the others. Alone on its host it needs none.
-  Status Declare(ModelId model, std::vector<plan::LayerSpec> layers);
-  // All have attached; nobody does from now on.
-  void Close();
+  // The layers of a model, once.
+  void Declare(ModelId model, std::span<const plan::LayerSpec> layers);
 
-  // What the host brings: the own contribution, but `gradient` is the unscaled sum, and where the mean shall be written,
-  // `factors`, where the scheme takes them, are all workers' rows, multiplied by their weights and lent until Spread, it is
+  // What the host brings: the own contribution, but `gradient` is the unscaled sum, of the part that this worker leads, and
+  // where the mean shall be written, `factors`, where the scheme takes them, are all workers' rows, multiplied by their weights and lent until Spread, it is
   // absent where nobody brings anything, and its weight is the sum of those that are in it.
   using TakeCombined = UniqueFunction<void(Result<sync::Contribution>)>;
-  // One step per layer at a time. `combined` may be called within the call.
+  // One step per layer at a time, of a layer of which this worker leads some. `combined` may be called within the call.
   void Combine(const Share& share, TakeCombined combined);
   // Pre: Combine has answered for this layer, and the mean is where that said, or in the share's `gathered`. `done` fires,
-  // never within the call, when the mean is in the share's gradient; the share's memory is free then. With a failure there
+  // never within the call, when the own part of the mean is in the share's gradient; that part is free then. With a failure there
   // is nothing to spread. kInvalidArgument where more rows were gathered than the slot holds.
   void Spread(LayerId layer, const Status& status, Completion done);
 
@@ -49,9 +46,9 @@ class Leader final : public messaging::FrameSink {
   // Fails what waits, and whatever follows.
   void Abandon(const Status& reason);
 
-  // Written to the segment or read from it, for one layer and all.
+  // Written to the memory or read from it, for one layer.
   std::uint64_t moved_bytes(LayerId layer) const;
-  // Bytes of the segment that the dense slots of all workers take.
+  // Of concatenations.
   std::uint64_t allocated_bytes() const;
 
   // FrameSink, for kLocal: never any bytes.
@@ -59,7 +56,7 @@ class Leader final : public messaging::FrameSink {
   Status OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) override;
 
  private:
-  // A follower's message that its slot is filled.
+  // Another worker's message that its slot is filled.
   struct Arrival {
     bool here = false;
     Step step;
@@ -78,14 +75,14 @@ class Leader final : public messaging::FrameSink {
   };
   struct LayerState {
     plan::LayerSpec spec;
-    std::vector<Arrival> arrivals;  // by place; the first stays unused
+    std::vector<Arrival> arrivals;  // by place; the own one stays unused until all are there
     std::shared_ptr<Round> round;
     ByteBuffer u;  // the concatenation
     ByteBuffer v;
     std::uint64_t moved = 0;
   };
 
-  std::byte* Slot(LayerId layer, std::size_t place) const;
+  const std::vector<ByteRange>& OwnPart(const Share& share) const { return share.parts->at(place_); }
   Status Fits(const LayerState& state, const Arrival& arrival) const;
   void CombineIfComplete(LayerState& state);
   void CombineDense(LayerState& state, std::vector<Arrival> arrivals);
@@ -99,10 +96,10 @@ class Leader final : public messaging::FrameSink {
   Executor& executor_;
   messaging::Mesh& mesh_;
   const std::vector<MemberId> members_;
+  const std::size_t place_;
+  const HostMemory& memory_;
   TraceRecorder* const trace_;
   ModelId model_;
-  Layout layout_;
-  std::unique_ptr<Segment> segment_;  // null where this worker is alone
   std::vector<LayerState> layers_;
   Status abandoned_;
 };

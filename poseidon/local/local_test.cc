@@ -23,7 +23,7 @@
 namespace poseidon::local {
 namespace {
 
-// Layer 0 dense, layer 1 with factors; no connection, so that messages go nowhere.
+// Layer 0 dense, layer 1 with factors; no connection, so that messages go nowhere. The first worker leads all of both.
 class LocalTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kRowBytes = (10 + 5) * sizeof(float);
@@ -40,12 +40,16 @@ class LocalTest : public ::testing::Test {
     header.scheme = layer == 1 ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
     return header;
   }
+  static std::shared_ptr<const Parts> TheFirstLeads(std::uint64_t bytes) {
+    return std::make_shared<const Parts>(Parts{{{0, bytes}}, {}, {}});
+  }
   Share ShareOf(std::uint32_t layer, std::uint64_t step) {
     Share share;
     share.layer = LayerId(layer);
     share.step = Step(step);
     share.scheme = layer == 1 ? plan::Scheme::kFactorBroadcast : plan::Scheme::kKeyValue;
     share.gradient = ViewOf(std::span(gradient_).first(layer == 1 ? 50 : 100));
+    share.parts = TheFirstLeads(share.gradient.bytes());
     share.factors = Factors{reinterpret_cast<const std::byte*>(factor_.data()),
                      reinterpret_cast<const std::byte*>(factor_.data()), 2};
     return share;
@@ -62,13 +66,15 @@ class LocalTest : public ::testing::Test {
 class LeaderTest : public LocalTest {
  protected:
   LeaderTest() {
-    EXPECT_TRUE(leader_->Declare(ModelId(0), Layers()).ok());
+    EXPECT_TRUE(memory_->Declare(ModelId(0), Layers()).ok());
+    leader_->Declare(ModelId(0), Layers());
   }
   Status Say(std::uint16_t from, const wire::FrameHeader& header) {
     return leader_->OnFrame(MemberId(from), header, {});
   }
-  sim::Resident<Leader> leader_{
-      simulation_, *io_, *io_, mesh_, std::vector{MemberId(3), MemberId(4), MemberId(7)}, nullptr};
+  const std::vector<MemberId> members_ = {MemberId(3), MemberId(4), MemberId(7)};
+  sim::Resident<HostMemory> memory_{simulation_, *io_, mesh_, members_, std::size_t{0}};
+  sim::Resident<Leader> leader_{simulation_, *io_, *io_, mesh_, members_, std::size_t{0}, memory_.object(), nullptr};
 };
 
 TEST_F(LeaderTest, WordsThatFitNothingAreRefused) {
@@ -136,7 +142,6 @@ TEST_F(LeaderTest, FactorsAreMultipliedByTheirWorkersWeights) {
   struct Together {
     std::uint32_t weight = 0;
     std::vector<Row> rows;
-    std::byte* slot = nullptr;  // the leader's
   };
   std::uint64_t step = 0;
   const auto combine = [&](std::uint32_t own, std::uint32_t of_4, std::uint32_t of_7, std::uint64_t rows_of_7) {
@@ -145,7 +150,7 @@ TEST_F(LeaderTest, FactorsAreMultipliedByTheirWorkersWeights) {
     Together together;
     leader_->Combine(share, [&](Result<sync::Contribution> combined) {
       together.weight = combined->weight;
-      together.slot = combined->gradient.memory;
+      EXPECT_EQ(combined->gradient.memory, memory_->MeanOf(LayerId(1)));
       for (std::uint32_t r = 0; r < combined->factors->rows; ++r) {
         together.rows.emplace_back(reinterpret_cast<const float*>(combined->factors->u)[10 * r],
                                    reinterpret_cast<const float*>(combined->factors->v)[5 * r]);
@@ -159,11 +164,9 @@ TEST_F(LeaderTest, FactorsAreMultipliedByTheirWorkersWeights) {
     leader_->Spread(LayerId(1), OkStatus(), [](const Status&) {});
     return together;
   };
-  const auto layout = Layout::Of(Layers(), 3);
-  std::byte* const first_slot = combine(0, 0, 0, 1).slot - layout->OffsetOf(LayerId(1), 0);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const auto& [place, value] : {std::pair(1u, 5.0f), std::pair(2u, nan)}) {
-    std::fill_n(reinterpret_cast<float*>(first_slot + layout->OffsetOf(LayerId(1), place)), 15, value);
+    std::fill_n(reinterpret_cast<float*>(memory_->SlotOf(LayerId(1), place)), 15, value);
   }
 
   Together together = combine(3, 2, 0, 1);
@@ -190,15 +193,7 @@ TEST_F(LeaderTest, SpreadsTheFactorsOfAllHostsWhereDevicesMultiply) {
   factors::GatheredRows few = GatheredOf(3);
   factors::GatheredRows none = GatheredOf(0);
   factors::GatheredRows many = GatheredOf(kLeastRows + 100);
-  const auto layout = Layout::Of(Layers(), 3);
-  std::byte* slot = nullptr;  // the leader's
   std::uint64_t step = 0;
-  // A mean that is multiplied says where the slot is.
-  leader_->Combine(ShareOf(0, 1), [&](Result<sync::Contribution> combined) {
-    slot = combined->gradient.memory + layout->OffsetOf(LayerId(1), 0) - layout->OffsetOf(LayerId(0), 0);
-  });
-  for (const int member : {4, 7}) EXPECT_TRUE(Say(static_cast<std::uint16_t>(member), Word(0, 1)).ok());
-  ASSERT_NE(slot, nullptr);
   const auto spread = [&](factors::GatheredRows* gathered) {
     Share share = ShareOf(1, ++step);
     share.gathered = gathered;
@@ -218,7 +213,7 @@ TEST_F(LeaderTest, SpreadsTheFactorsOfAllHostsWhereDevicesMultiply) {
   const std::uint64_t before = leader_->moved_bytes(LayerId(1));
   EXPECT_TRUE(spread(&few).ok());
   EXPECT_EQ(leader_->moved_bytes(LayerId(1)) - before, (1 + 1 + 3) * kRowBytes);
-  const auto* const numbers = reinterpret_cast<const float*>(slot);
+  const auto* const numbers = reinterpret_cast<const float*>(memory_->MeanOf(LayerId(1)));
   EXPECT_EQ(numbers[29], 29.0f) << "the last of u";
   EXPECT_EQ(numbers[30], 100.0f) << "the first of v";
   EXPECT_EQ(numbers[44], 114.0f);
@@ -244,8 +239,11 @@ TEST_F(LeaderTest, WeightsThatNoNumberHoldsAreRefused) {
 
 // Alone it lends its rows as they are, unless they are to be multiplied: those belong to the front end.
 TEST_F(LeaderTest, AloneOnItsHostItMultipliesACopy) {
-  sim::Resident<Leader> alone(simulation_, *io_, *io_, mesh_, std::vector{MemberId(3)}, nullptr);
-  ASSERT_TRUE(alone->Declare(ModelId(0), Layers()).ok());
+  const std::vector<MemberId> itself = {MemberId(3)};
+  sim::Resident<HostMemory> memory(simulation_, *io_, mesh_, itself, std::size_t{0});
+  sim::Resident<Leader> alone(simulation_, *io_, *io_, mesh_, itself, std::size_t{0}, memory.object(), nullptr);
+  ASSERT_TRUE(memory->Declare(ModelId(0), Layers()).ok());
+  alone->Declare(ModelId(0), Layers());
   for (const std::uint32_t weight : {0u, 7u}) {
     Share share = ShareOf(1, weight);
     share.weight = weight;
@@ -262,16 +260,17 @@ TEST_F(LeaderTest, AloneOnItsHostItMultipliesACopy) {
 }
 
 TEST_F(LocalTest, TheExchangeAmongHostsGetsTheWholeContribution) {
-  HostLevel level(*io_, mesh_, {MemberId(3)}, 0, Rank(0), nullptr);
+  HostLevel level(*io_, mesh_, {.members = {MemberId(3)}, .self_rank = Rank(0)}, nullptr);
   auto inner = std::make_unique<sync::testing::KeptExchange>();
   sync::testing::KeptExchange& kept = *inner;
-  HostExchange exchange(level, std::move(inner));
+  HostExchange exchange(level, std::move(inner), {});
   sync::Contribution own = sync::testing::FullContribution(gradient_);
   own.absent = false;
   own.factors = std::nullopt;  // of a dense layer
   constexpr messaging::Priority kFirst{messaging::Priority::kData, 3, 1};
   io_->Post([&] {
     EXPECT_TRUE(level.Declare(ModelId(0), Layers()).ok());
+    exchange.Declare(ModelId(0), Layers());
     exchange.Start({ModelId(0), LayerId(0)}, {own, kFirst});
   });
   simulation_.RunFor(std::chrono::milliseconds(1));
@@ -295,11 +294,16 @@ TEST_F(LeaderTest, AbandonFailsWhatWaitsAndWhatFollows) {
 // More than one stretch of copying is posted behind another; what ends the job comes between them.
 TEST_F(LeaderTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
   const std::uint64_t elements = 3 * 256 * 1024 / sizeof(float);
-  sim::Resident<Leader> leader(simulation_, *io_, *io_, mesh_, std::vector{MemberId(3), MemberId(4)}, nullptr);
-  ASSERT_TRUE(leader->Declare(ModelId(0), {{.name = "large", .elements = elements}}).ok());
+  const std::vector<plan::LayerSpec> layers = {{.name = "large", .elements = elements}};
+  const std::vector<MemberId> two = {MemberId(3), MemberId(4)};
+  sim::Resident<HostMemory> memory(simulation_, *io_, mesh_, two, std::size_t{0});
+  sim::Resident<Leader> leader(simulation_, *io_, *io_, mesh_, two, std::size_t{0}, memory.object(), nullptr);
+  ASSERT_TRUE(memory->Declare(ModelId(0), layers).ok());
+  leader->Declare(ModelId(0), layers);
   std::vector<float> large(elements, 1);
   Share share = ShareOf(0, 5);
   share.gradient = ViewOf(std::span(large));
+  share.parts = TheFirstLeads(share.gradient.bytes());
   int combined = 0;
   leader->Combine(share, [&](Result<sync::Contribution>) { ++combined; });
   ASSERT_TRUE(leader->OnFrame(MemberId(4), Word(0, 5), {}).ok());
@@ -315,25 +319,28 @@ TEST_F(LeaderTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
 
 class FollowerTest : public LocalTest {
  protected:
-  static constexpr Follower::Place kPlace{.self_rank = Rank(1), .leader = MemberId(0), .place = 1, .places = 2};
-  sim::Resident<Follower> follower_{simulation_, *io_, *io_, mesh_, kPlace};
+  const std::vector<MemberId> members_ = {MemberId(0), MemberId(1)};
+  sim::Resident<HostMemory> memory_{simulation_, *io_, mesh_, members_, std::size_t{1}};
+  sim::Resident<Follower> follower_{simulation_, *io_, *io_, mesh_, members_, std::size_t{1}, Rank(1), memory_.object()};
 };
 
 TEST_F(FollowerTest, AttachesToItsLeadersSegmentOfTheRightSizeOnly) {
   const auto layout = Layout::Of(Layers(), 2);
   const auto segment = Segment::Make(layout->bytes());
-  ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
-  EXPECT_FALSE(follower_->Attach(MemberId(2), (*segment)->offer()).ok());
+  follower_->Declare(ModelId(0), Layers());
+  ASSERT_TRUE(memory_->Declare(ModelId(0), Layers()).ok());
+  EXPECT_FALSE(memory_->Attach(MemberId(2), (*segment)->offer()).ok());
   const auto small = Segment::Make(layout->bytes() - 4096);
-  EXPECT_FALSE(follower_->Attach(MemberId(0), (*small)->offer()).ok());
-  EXPECT_FALSE(follower_->attached());
+  EXPECT_FALSE(memory_->Attach(MemberId(0), (*small)->offer()).ok());
+  EXPECT_FALSE(memory_->attached());
 }
 
 TEST_F(FollowerTest, AMeanThatNobodyWaitsForIsRefused) {
   const auto segment = Segment::Make(Layout::Of(Layers(), 2)->bytes());
-  ASSERT_TRUE(follower_->Attach(MemberId(0), (*segment)->offer()).ok());
-  ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
-  ASSERT_TRUE(follower_->attached());
+  ASSERT_TRUE(memory_->Attach(MemberId(0), (*segment)->offer()).ok());
+  follower_->Declare(ModelId(0), Layers());
+  ASSERT_TRUE(memory_->Declare(ModelId(0), Layers()).ok());
+  ASSERT_TRUE(memory_->attached());
   EXPECT_FALSE(follower_->OnFrame(MemberId(0), Word(0, 5), {}).ok());
   std::optional<Status> done;
   std::vector<wire::Wait> waits;
@@ -350,15 +357,16 @@ TEST_F(FollowerTest, AMeanThatNobodyWaitsForIsRefused) {
   simulation_.RunFor(std::chrono::milliseconds(1));
   ASSERT_TRUE(done.has_value());
   EXPECT_TRUE(done->ok());
-  EXPECT_EQ(gradient_[0], 0.0f) << "what lay in the leader's slot";
+  EXPECT_EQ(gradient_[0], 0.0f) << "what was where the mean is";
 }
 
 TEST_F(FollowerTest, FactorsOfAllHostsLandBesideOneAnother) {
   const auto segment = Segment::Make(Layout::Of(Layers(), 2)->bytes());
-  ASSERT_TRUE(follower_->Attach(MemberId(0), (*segment)->offer()).ok());
-  ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
+  ASSERT_TRUE(memory_->Attach(MemberId(0), (*segment)->offer()).ok());
+  follower_->Declare(ModelId(0), Layers());
+  ASSERT_TRUE(memory_->Declare(ModelId(0), Layers()).ok());
   auto* const slot =
-      reinterpret_cast<float*>((*segment)->memory().data() + Layout::Of(Layers(), 2)->OffsetOf(LayerId(1), 0));
+      reinterpret_cast<float*>((*segment)->memory().data() + Layout::Of(Layers(), 2)->OffsetOf(LayerId(1), 2));
   std::iota(slot, slot + 45, 0.0f);
   factors::GatheredRows gathered;
   Share share = ShareOf(1, 5);
@@ -390,12 +398,15 @@ TEST_F(FollowerTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
   const std::vector<plan::LayerSpec> layers = {{.name = "large", .elements = elements}};
   const auto segment = Segment::Make(Layout::Of(layers, 2)->bytes());
   for (const bool landing : {false, true}) {
-    sim::Resident<Follower> follower(simulation_, *io_, *io_, mesh_, kPlace);
-    ASSERT_TRUE(follower->Attach(MemberId(0), (*segment)->offer()).ok());
-    ASSERT_TRUE(follower->Declare(ModelId(0), layers).ok());
+    sim::Resident<HostMemory> memory(simulation_, *io_, mesh_, members_, std::size_t{1});
+    sim::Resident<Follower> follower(simulation_, *io_, *io_, mesh_, members_, std::size_t{1}, Rank(1), memory.object());
+    ASSERT_TRUE(memory->Attach(MemberId(0), (*segment)->offer()).ok());
+    ASSERT_TRUE(memory->Declare(ModelId(0), layers).ok());
+    follower->Declare(ModelId(0), layers);
     std::vector<float> large(elements, 1);
     Share share = ShareOf(0, 5);
     share.gradient = ViewOf(std::span(large));
+    share.parts = TheFirstLeads(share.gradient.bytes());
     std::vector<StatusCode> done;
     follower->Contribute(share, [&](const Status& status) { done.push_back(status.code()); });
     if (landing) {
@@ -411,8 +422,9 @@ TEST_F(FollowerTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
 
 TEST_F(FollowerTest, MoreRowsThanTheSlotHoldsAreTheUsersMistake) {
   const auto segment = Segment::Make(Layout::Of(Layers(), 2)->bytes());
-  ASSERT_TRUE(follower_->Declare(ModelId(0), Layers()).ok());
-  ASSERT_TRUE(follower_->Attach(MemberId(0), (*segment)->offer()).ok());
+  follower_->Declare(ModelId(0), Layers());
+  ASSERT_TRUE(memory_->Declare(ModelId(0), Layers()).ok());
+  ASSERT_TRUE(memory_->Attach(MemberId(0), (*segment)->offer()).ok());
   Share share = ShareOf(1, 5);
   share.factors->rows = kLeastRows + 100;
   std::optional<Status> done;
@@ -422,12 +434,67 @@ TEST_F(FollowerTest, MoreRowsThanTheSlotHoldsAreTheUsersMistake) {
   EXPECT_EQ(done->code(), StatusCode::kInvalidArgument);
 }
 
+// Two of three workers lead: the first both ends of the layer, the second its middle. This is the second.
+TEST_F(LocalTest, AWorkerLeadsItsPartAndFollowsInTheOthers) {
+  const std::vector<MemberId> members = {MemberId(3), MemberId(4), MemberId(7)};
+  const auto segment = Segment::Make(Layout::Of(Layers(), 3)->bytes());
+  sim::Resident<HostMemory> memory(simulation_, *io_, mesh_, members, std::size_t{1});
+  sim::Resident<Leader> leader(simulation_, *io_, *io_, mesh_, members, std::size_t{1}, memory.object(), nullptr);
+  sim::Resident<Follower> follower(simulation_, *io_, *io_, mesh_, members, std::size_t{1}, Rank(1), memory.object());
+  ASSERT_TRUE(memory->Attach(MemberId(3), (*segment)->offer()).ok());
+  ASSERT_TRUE(memory->Declare(ModelId(0), Layers()).ok());
+  leader->Declare(ModelId(0), Layers());
+  follower->Declare(ModelId(0), Layers());
+  const auto numbers = [&](std::size_t place) { return reinterpret_cast<float*>(memory->SlotOf(LayerId(0), place)); };
+  float* const mean = reinterpret_cast<float*>(memory->MeanOf(LayerId(0)));
+  std::fill_n(numbers(0), 100, 10.0f);
+  std::fill_n(numbers(2), 100, 100.0f);
+  std::fill_n(mean, 100, 7.0f);
+
+  Share share = ShareOf(0, 5);  // of ones
+  share.parts = std::make_shared<const Parts>(Parts{{{0, 40}, {360, 400}}, {{40, 360}}, {}});
+  std::optional<Status> followed;
+  std::optional<Status> led;
+  follower->Contribute(share, [&](const Status& status) { followed = status; });
+  leader->Combine(share, [&](const Result<sync::Contribution>& combined) {
+    ASSERT_TRUE(combined.ok());
+    EXPECT_EQ(combined->gradient.memory, reinterpret_cast<std::byte*>(mean));
+    leader->Spread(LayerId(0), OkStatus(), [&](const Status& status) { led = status; });
+  });
+  std::vector<wire::Wait> waits;
+  leader->AddWaits(&waits);
+  follower->AddWaits(&waits);
+  EXPECT_EQ(waits, (std::vector<wire::Wait>{
+                       {wire::Wait::For::kShare, ModelId(0), LayerId(0), Step(5), {MemberId(3), MemberId(7)}},
+                       {wire::Wait::For::kMean, ModelId(0), LayerId(0), Step(5), {MemberId(3)}}}));
+  EXPECT_FALSE(leader->OnFrame(MemberId(4), Word(0, 5), {}).ok()) << "its own";
+  EXPECT_TRUE(leader->OnFrame(MemberId(3), Word(0, 5), {}).ok());
+  EXPECT_TRUE(leader->OnFrame(MemberId(7), Word(0, 5), {}).ok());
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(led.has_value());
+  EXPECT_FALSE(followed.has_value()) << "the other part";
+  EXPECT_EQ(std::vector<float>(numbers(1), numbers(1) + 11), (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(std::vector<float>(mean + 9, mean + 11), (std::vector<float>{7, 111})) << "summed from the middle's beginning on";
+  EXPECT_EQ(std::vector<float>(mean + 89, mean + 91), (std::vector<float>{111, 7}));
+  EXPECT_EQ(gradient_[50], 111.0f);
+  EXPECT_EQ(gradient_[0], 1.0f) << "still lent";
+  EXPECT_FALSE(follower->OnFrame(MemberId(7), Word(0, 5), {}).ok()) << "a worker that leads nothing";
+  EXPECT_TRUE(follower->OnFrame(MemberId(3), Word(0, 5), {}).ok());
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  ASSERT_TRUE(followed.has_value());
+  EXPECT_EQ(std::vector<float>(gradient_.begin() + 8, gradient_.begin() + 12), (std::vector<float>{7, 7, 111, 111}));
+  EXPECT_EQ(gradient_[99], 7.0f);
+  EXPECT_EQ(leader->moved_bytes(LayerId(0)), 3u * 320) << "two read, one copied";
+  EXPECT_EQ(follower->moved_bytes(LayerId(0)), 2u * 80);
+}
+
 #ifdef POSEIDON_THREAD_CHECKS
 using HostLevelDeathTest = LocalTest;
 
 TEST_F(HostLevelDeathTest, EveryEntryWantsATaskOfItsExecutor) {
-  HostLevel leads(*io_, mesh_, {MemberId(3), MemberId(4)}, 0, Rank(0), nullptr);
-  HostLevel follows(*io_, mesh_, {MemberId(3), MemberId(4)}, 1, Rank(1), nullptr);
+  const std::vector<MemberId> members = {MemberId(3), MemberId(4)};
+  HostLevel leads(*io_, mesh_, {.members = members, .place = 0, .self_rank = Rank(0)}, nullptr);
+  HostLevel follows(*io_, mesh_, {.members = members, .place = 1, .self_rank = Rank(1)}, nullptr);
   std::vector<wire::Wait> waits;
   EXPECT_DEATH(static_cast<void>(leads.Declare(ModelId(0), Layers())), "HostLevel::Declare.* outside a task of its executor");
   EXPECT_DEATH(leads.LeaderOf(ModelId(0)), "HostLevel::LeaderOf.* outside a task");

@@ -96,8 +96,8 @@ TEST(Layout, SlotsLieBehindOneAnother) {
   EXPECT_EQ(layout->slot_bytes(LayerId(0)), 12'288u);
   EXPECT_EQ(layout->slot_bytes(LayerId(1)), kLeastRows * 150 * 4);
   EXPECT_EQ(layout->OffsetOf(LayerId(0), 2), 2 * 12'288u);
-  EXPECT_EQ(layout->OffsetOf(LayerId(1), 0), 3 * 12'288u);
-  EXPECT_EQ(layout->bytes(), layout->OffsetOf(LayerId(1), 2) + layout->slot_bytes(LayerId(1)));
+  EXPECT_EQ(layout->OffsetOf(LayerId(1), 0), 4 * 12'288u) << "three workers' and the mean's";
+  EXPECT_EQ(layout->bytes(), layout->OffsetOf(LayerId(1), 3) + layout->slot_bytes(LayerId(1)));
 }
 
 TEST(Layout, WhatNoAddressSpaceHoldsIsRefused) {

@@ -2,6 +2,7 @@
 #include "poseidon/local/stretches.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "poseidon/base/check.h"
@@ -15,28 +16,40 @@ constexpr std::uint64_t kStretch = 256 * 1024;
 struct Walk {
   Executor& executor;
   std::weak_ptr<void> alive;
-  std::uint64_t bytes = 0;
+  std::vector<ByteRange> ranges;
+  std::size_t next = 0;  // of them
   std::function<void(std::uint64_t, std::uint64_t)> work;
   Task done;
 };
 
-void Next(const std::shared_ptr<Walk>& walk, std::uint64_t begin) {
+void Next(const std::shared_ptr<Walk>& walk) {
   // The memory that `work` reads and writes is lent only as long as the round lives.
   if (walk->alive.expired()) return;
-  const std::uint64_t end = std::min(begin + kStretch, walk->bytes);
-  if (end > begin) walk->work(begin, end);
-  if (end == walk->bytes) return walk->done();
-  walk->executor.Post([walk, end] { Next(walk, end); });
+  std::uint64_t left = kStretch;
+  while (left > 0 && walk->next < walk->ranges.size()) {
+    ByteRange& range = walk->ranges[walk->next];
+    const std::uint64_t end = std::min(range.begin + left, range.end);
+    if (end > range.begin) walk->work(range.begin, end);
+    left -= end - range.begin;
+    range.begin = end;
+    if (end == range.end) ++walk->next;
+  }
+  if (walk->next == walk->ranges.size()) return walk->done();
+  walk->executor.Post([walk] { Next(walk); });
 }
 
 }  // namespace
 
-void InStretches(Executor& executor, std::weak_ptr<void> alive, std::uint64_t bytes,
+std::uint64_t BytesIn(const std::vector<ByteRange>& ranges) {
+  std::uint64_t bytes = 0;
+  for (const ByteRange& range : ranges) bytes += range.end - range.begin;
+  return bytes;
+}
+
+void InStretches(Executor& executor, std::weak_ptr<void> alive, std::vector<ByteRange> ranges,
                  std::function<void(std::uint64_t, std::uint64_t)> work, Task done) {
   POSEIDON_ASSERT_ON(executor);
-  Next(std::make_shared<Walk>(
-           Walk{executor, std::move(alive), bytes, std::move(work), std::move(done)}),
-       0);
+  Next(std::make_shared<Walk>(Walk{executor, std::move(alive), std::move(ranges), 0, std::move(work), std::move(done)}));
 }
 
 }  // namespace poseidon::local

@@ -5,15 +5,24 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "poseidon/base/executor.h"
 
 namespace poseidon::local {
 
-// Calls work(begin, end) for [0, bytes) in stretches of 256 KiB, one task of `executor` each, so that
-// the network is served between two; then `done`. The first stretch, and all of a short whole, within
+// The bytes [begin, end).
+struct ByteRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+std::uint64_t BytesIn(const std::vector<ByteRange>& ranges);
+
+// Calls work(begin, end) for all of `ranges` in stretches of 256 KiB together, one task of `executor` each, so that
+// the network is served between two; then `done`. The first stretch, and all of short ones, within
 // the call. When `alive` is gone it stops and never calls `done`. Thread: the executor's.
-void InStretches(Executor& executor, std::weak_ptr<void> alive, std::uint64_t bytes,
+void InStretches(Executor& executor, std::weak_ptr<void> alive, std::vector<ByteRange> ranges,
                  std::function<void(std::uint64_t, std::uint64_t)> work, Task done);
 
 }  // namespace poseidon::local

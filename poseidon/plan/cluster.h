@@ -34,6 +34,8 @@ struct ClusterSpec {
   std::uint32_t contributors() const {
     return host_of_rank.empty() ? workers : HostCount(host_of_rank);
   }
+  // Of every host (plan/hosts.h).
+  std::uint16_t leaders() const { return LeadersPerHost(host_of_rank, servers); }
   // Shards of the key-value store.
   std::uint16_t shards() const {
     return static_cast<std::uint16_t>(servers == 0 ? contributors() : servers);

@@ -30,7 +30,7 @@ LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices,
 }
 
 // Returns the seconds that a layer waits on its host before and after the network: the shares go into the shared
-// memory and the leader adds or concatenates them; the mean, which the leader writes there, is copied out. Where devices
+// memory and the leaders add or concatenate them; the mean, which they write there, is copied out. Where devices
 // multiply, the factors of all hosts are written there and copied out instead.
 double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterSpec& cluster,
                     std::span<const std::uint32_t> rows) {
@@ -44,7 +44,9 @@ double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterS
     if (ranks.size() == 1) continue;
     std::uint64_t bytes = gathered ? 2 * factor_bytes(all_rows) : layer.bytes();  // out
     if (!row.takes_factors) {
-      bytes += (1 + ranks.size()) * layer.bytes();  // in, and added
+      // In, but for what a leader adds up itself, and added by all leaders at once.
+      const std::uint16_t leaders = cluster.leaders();
+      bytes += (leaders > 1 ? layer.bytes() - layer.bytes() / leaders : layer.bytes()) + ranks.size() * layer.bytes() / leaders;
     } else {
       for (const std::uint16_t rank : ranks) {
         if (rank < rows.size()) bytes += 2 * factor_bytes(rows[rank]);
@@ -292,7 +294,7 @@ StepPrediction StepModel::Bound(std::span<const Scheme> schemes, const Speeds& s
     const double busy =
         (prediction.compute * computing + prediction.network_cpu) / cluster_.cores_per_worker;
     // However many cores are idle, a lane serves the network with one thread.
-    const double serving = prediction.network_cpu / cluster_.lanes;
+    const double serving = prediction.network_cpu / (cluster_.leaders() * cluster_.lanes);
     prediction.step = std::max({prediction.step, busy, serving});
     prediction.wait_free = std::max({prediction.wait_free, busy, serving});
   }

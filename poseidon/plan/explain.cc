@@ -149,6 +149,8 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
     text += std::to_string(plan.cluster.workers) + " workers combine on " +
             std::to_string(plan.cluster.contributors()) + " hosts; a host sends " +
             BytesText(plan.bytes_sent) + " per step";
+    const std::uint16_t leaders = plan.cluster.leaders();
+    if (leaders > 1) text += " through " + std::to_string(leaders) + " of its workers";
   }
   if (plan.cluster.lanes > 1) text += " through " + std::to_string(plan.cluster.lanes) + " lanes";
   // A forced scheme may send more than slices would; then nothing is saved.

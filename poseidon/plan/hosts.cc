@@ -36,6 +36,15 @@ std::vector<std::uint16_t> RanksOf(std::span<const std::uint32_t> host_of_rank,
   return ranks;
 }
 
+std::uint16_t LeadersPerHost(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers) {
+  if (host_of_rank.empty() || servers > 0) return 1;
+  std::size_t fewest = kMostLeaders;
+  for (std::uint32_t host = 0; host < HostCount(host_of_rank); ++host) {
+    fewest = std::min(fewest, RanksOf(host_of_rank, host).size());
+  }
+  return static_cast<std::uint16_t>(fewest);
+}
+
 bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers) {
   if (host_of_rank.empty()) return true;
   std::uint32_t hosts = 0;

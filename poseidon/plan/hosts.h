@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
-// Two levels: the workers of one host combine what they have through the host's memory, and one of
-// them, the leader, takes part in the network's schemes for all. Pure functions of who runs where.
+// Two levels: the workers of one host combine what they have through the host's memory, and some of
+// them, the leaders, take part in the network's schemes for all, each with a part of the layers. Pure functions of who
+// runs where.
 namespace poseidon::plan {
 
 // The numbers are those of the C header.
@@ -45,8 +46,15 @@ std::vector<std::uint32_t> HostOfRank(std::span<const std::string> machines, Lev
 
 // How many hosts there are; 0 for flat workers.
 std::uint32_t HostCount(std::span<const std::uint32_t> host_of_rank);
-// The ranks of one host, ascending. The first is its leader.
+// The ranks of one host, ascending. The first LeadersPerHost of them are its leaders.
 std::vector<std::uint16_t> RanksOf(std::span<const std::uint32_t> host_of_rank, std::uint32_t host);
+
+// More leaders of a host divide a layer into parts of which the messages cost what the next one gains.
+inline constexpr std::uint16_t kMostLeaders = 8;
+
+// How many leaders every host has: as many as the host with the fewest workers has of them, at most kMostLeaders. 1 beside
+// dedicated servers, which expect a host's contributions from one member, and of flat workers.
+std::uint16_t LeadersPerHost(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers);
 
 // True for what HostOfRank can have answered about so many workers.
 bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers);

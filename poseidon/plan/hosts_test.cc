@@ -22,6 +22,14 @@ TEST(Hosts, AreNumberedByTheirLowestRanks) {
             (std::vector<std::uint32_t>{5, 2}));
 }
 
+TEST(Hosts, HaveAsManyLeadersAsTheSmallestHasWorkers) {
+  EXPECT_EQ(LeadersPerHost(Hosts{}, 0), 1);
+  EXPECT_EQ(LeadersPerHost(Hosts{0, 1, 0}, 0), 1);
+  EXPECT_EQ(LeadersPerHost(Hosts{0, 1, 0, 1, 0}, 0), 2);
+  EXPECT_EQ(LeadersPerHost(Hosts{0, 1, 0, 1, 0}, 2), 1) << "servers expect a host's contributions from one member";
+  EXPECT_EQ(LeadersPerHost(Hosts(40, 0), 0), kMostLeaders);
+}
+
 TEST(Hosts, FlatWhereThatIsWantedOrAllThereIs) {
   EXPECT_TRUE(HostOfRank(Machines{"a", "a", "b"}, Levels::kFlat).empty());
   EXPECT_TRUE(HostOfRank(Machines{"", ""}, Levels::kHost).empty());
@@ -73,6 +81,24 @@ TEST(Hosts, CopiesDelayALayer) {
                    1.0 + 5 * 4000 / 1e6);
   EXPECT_DOUBLE_EQ(CostOf(layer, slices, Scheme::kFactorBroadcast, levels, measured).latency,
                    0.5 + (4000 + 2 * 8 * 110 * 4) / 1e6);
+}
+
+// 2 x 2: half of a layer goes in, two halves are added at once, and all of it comes out.
+TEST(Hosts, LeadersShareTheCopies) {
+  const LayerSpec layer{.name = "fc", .elements = 1000, .factors = FactorShape{100, 10, false}};
+  ClusterSpec levels{.workers = 4, .host_of_rank = {0, 1, 0, 1}, .copy_bytes_per_second = 1e6};
+  const auto slices = MakeSlices(layer.elements, layer.dtype, levels.shards(), 0);
+  EXPECT_DOUBLE_EQ(CostOf(layer, slices, Scheme::kKeyValue, levels, {}).latency, (2000 + 2 * 2000 + 4000) / 1e6);
+}
+
+// The device of every worker multiplies the rows of all, which its leader writes and it reads.
+TEST(Hosts, RowsAreCopiedWhereDevicesMultiply) {
+  LayerSpec layer{.name = "fc", .elements = 1000, .factors = FactorShape{100, 10, false}};
+  layer.factors->by_device = true;
+  const ClusterSpec levels{.workers = 4, .host_of_rank = {0, 1, 0, 0}, .copy_bytes_per_second = 1e6};
+  const LayerMeasurement measured{.rows = {1, 2, 3, 4}};
+  EXPECT_DOUBLE_EQ(CostOf(layer, {}, Scheme::kFactorBroadcast, levels, measured).latency,
+                   (2 * 10 + 2 * 8) * 110 * 4 / 1e6);
 }
 
 // M = N = 300, K rows each, 2 hosts of 4: 2 (4K) (M+N) elements of factors, 2 MN of slices.

@@ -8,10 +8,13 @@
 
 #include "poseidon/plan/cluster.h"
 #include "poseidon/plan/layer.h"
+#include "poseidon/plan/payload.h"
+#include "poseidon/plan/plan.h"
 #include "poseidon/plan/slices.h"
 
 // A lane is a thread of the network with connections of its own to every peer. Members that have several share their
-// layers among them, alike on all members, so that one core no longer bounds what a member sends and receives.
+// layers among them, alike on all members, so that one core no longer bounds what a member sends and receives. Where
+// workers combine on their hosts, the lanes of a host are those of all its leaders: the first leader has the first ones.
 namespace poseidon::plan {
 
 inline constexpr std::uint16_t kMaxLanes = 16;
@@ -31,7 +34,7 @@ inline constexpr std::uint16_t kEveryLane = 0xffff;
 // Returns how many lanes the members of `cluster` need to fill their links: a byte that is sent and one that is received
 // together take `cpu_seconds_per_wire_byte` of a lane's thread, so that one lane carries its inverse per second and direction.
 // At most the cores beyond those that compute, where a lane more would take its time from computing, and at least 1. 1 where
-// rate or costs are unknown.
+// rate or costs are unknown. The leaders of a host carry its link together.
 std::uint16_t LanesFor(const ClusterSpec& cluster);
 
 // Returns the lane of every layer. Where `shards` is not 0, a layer whose every slice has bytes for all lanes goes through
@@ -43,6 +46,24 @@ std::vector<std::uint16_t> DealToLanes(std::span<const LayerSpec> layers, std::u
 // a layer that goes through all lanes, all slices of a layer of its own, and nothing of the others.
 std::vector<std::vector<Slice>> SlicesOfLane(const std::vector<std::vector<Slice>>& slices,
                                              std::span<const std::uint16_t> lane_of_layer, LaneShare share);
+
+// Numbers [first, first + count) of a layer's flat gradient.
+struct Stretch {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  friend bool operator==(const Stretch&, const Stretch&) = default;
+};
+
+// Returns what each of a host's `leaders` exchanges of every layer, by layer and leader, ascending: what its `lanes` lanes
+// carry.
+std::vector<std::vector<std::vector<Stretch>>> StretchesOfLeaders(std::span<const LayerSpec> layers,
+                                                                  const std::vector<std::vector<Slice>>& slices,
+                                                                  std::span<const std::uint16_t> lane_of_layer,
+                                                                  std::uint16_t leaders, std::uint16_t lanes);
+
+// Returns what every worker moves for every layer (PayloadOf), a host's traffic at those of its leaders that carry it.
+std::vector<LayerPayload> PayloadsOf(std::span<const LayerSpec> layers, const std::vector<std::vector<Slice>>& slices,
+                                     std::span<const LayerPlan> plans, const ClusterSpec& cluster);
 
 }  // namespace poseidon::plan
 

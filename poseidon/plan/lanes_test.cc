@@ -32,6 +32,13 @@ TEST(LanesFor, AsManyAsTheLinkKeepsBusy) {
   EXPECT_EQ(LanesFor(LaneCluster(12.5e9, 1.5e-9, 64)), kMostChosenLanes);
 }
 
+TEST(LanesFor, TheLeadersOfAHostCarryItsLinkTogether) {
+  ClusterSpec cluster = LaneCluster(3.125e9, 1.5e-9, 16);
+  cluster.workers = 4;
+  cluster.host_of_rank = {0, 0, 1, 1};
+  EXPECT_EQ(LanesFor(cluster), 3);
+}
+
 TEST(LanesFor, NoneTakesACoreFromComputing) {
   EXPECT_EQ(LanesFor(LaneCluster(3.125e9, 1.5e-9, 4, 2)), 2);
   EXPECT_EQ(LanesFor(LaneCluster(3.125e9, 1.5e-9, 2, 2)), 1);
@@ -81,6 +88,40 @@ TEST(SlicesOfLane, LanesTogetherHaveEverySliceOnce) {
       }
       EXPECT_EQ(next, layers[i].elements);
     }
+  }
+}
+
+// Two leaders with two lanes each: of a large layer each has the first or the second half of every slice.
+TEST(StretchesOfLeaders, AreWhatTheirLanesCarry) {
+  const std::vector<LayerSpec> layers = {LaneLayer(1 << 20), LaneLayer(100), LaneLayer(99)};
+  const auto slices = AssignSlices(layers, 2);
+  const auto lane_of_layer = DealToLanes(layers, 4, 2);
+  ASSERT_EQ(lane_of_layer, (std::vector<std::uint16_t>{kEveryLane, 0, 1}));
+  using Stretches = std::vector<Stretch>;
+  const std::uint64_t quarter = 1 << 18;
+  const auto found = StretchesOfLeaders(layers, slices, lane_of_layer, 2, 2);
+  EXPECT_EQ(found[0][0], (Stretches{{0, quarter}, {2 * quarter, quarter}}));
+  EXPECT_EQ(found[0][1], (Stretches{{quarter, quarter}, {3 * quarter, quarter}}));
+  EXPECT_EQ(found[1][0], (Stretches{{0, 100}}));
+  EXPECT_EQ(found[1][1], Stretches{});
+  EXPECT_EQ(found[2][0], (Stretches{{0, 99}})) << "its other lane";
+  EXPECT_EQ(StretchesOfLeaders(layers, slices, lane_of_layer, 1, 4)[0][0], (Stretches{{0, 4 * quarter}})) << "joined";
+}
+
+TEST(PayloadsOf, AHostsTrafficIsItsLeaders) {
+  const std::vector<LayerSpec> layers = {LaneLayer(1 << 20), LaneLayer(100)};
+  ClusterSpec cluster;
+  cluster.workers = 5;
+  cluster.host_of_rank = {0, 0, 1, 1, 1};
+  const auto slices = AssignSlices(layers, cluster.shards());
+  const std::vector<LayerPlan> dense(2);
+  const std::vector<LayerPayload> payloads = PayloadsOf(layers, slices, dense, cluster);
+  const NodeBytes half{2u << 20, 2u << 20};
+  EXPECT_EQ(payloads[0].workers, (std::vector<NodeBytes>{half, half, half, half, {}}));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerPayload of_hosts = PayloadOf(layers[i], slices[i], dense[i], cluster);
+    EXPECT_EQ(payloads[i].workers[0] + payloads[i].workers[1], of_hosts.workers[0]);
+    EXPECT_EQ(payloads[i].workers[2] + payloads[i].workers[3], of_hosts.workers[2]);
   }
 }
 

@@ -27,10 +27,14 @@ sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, const Lanes&
   for (std::unique_ptr<sync::Exchange>& exchange : schemes) {
     if (lanes.count() > 1) {
       std::vector<sync::LanedExchange::Other> others = lanes.ExchangesOf(exchange->scheme());
-      exchange = std::make_unique<sync::LanedExchange>(env.io, std::move(exchange), std::move(others));
+      exchange = std::make_unique<sync::LanedExchange>(env.io, std::move(exchange), env.lane, std::move(others));
     }
     // Staging is outermost: what combines the workers of a host copies gradients and needs them in the host's memory.
-    if (level != nullptr) exchange = std::make_unique<local::HostExchange>(*level, std::move(exchange));
+    if (level != nullptr) {
+      const local::HostExchange::Division division{
+          .lanes = lanes.count(), .shards = env.among.shards(), .placement = env.strategy.placement};
+      exchange = std::make_unique<local::HostExchange>(*level, std::move(exchange), division);
+    }
     if (device != nullptr && !device->host_accessible()) {
       exchange = std::make_unique<sync::StagedExchange>(env.io, std::move(exchange), *device);
     }

@@ -112,7 +112,7 @@ void Lane::MakeExchanges(sync::ExchangeEnvironment env, const std::function<void
                                       .engine = env.engine,
                                       .trace = env.trace,
                                       .strategy = env.strategy,
-                                      .lane = {setting_.number, setting_.lanes},
+                                      .lane = {static_cast<std::uint16_t>(env.lane.lane + setting_.number), env.lane.lanes},
                                       .fail = fail};
   std::vector<std::unique_ptr<sync::Exchange>> schemes = MakeBareExchanges(own);
   for (std::unique_ptr<sync::Exchange>& exchange : schemes) exchanges_.Add(std::move(exchange));

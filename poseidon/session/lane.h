@@ -49,7 +49,6 @@ class Lane final : public messaging::MeshObserver {
   };
   struct Setting {
     std::uint16_t number = 1;
-    std::uint16_t lanes = 2;
     MemberId self;
     Generation generation;
     std::vector<wire::RosterEntry> roster;
@@ -65,7 +64,7 @@ class Lane final : public messaging::MeshObserver {
   Result<std::uint16_t> Listen();
   // Connects to a member before this one in the roster, whose lane listens at `port`.
   void Connect(MemberId peer, std::uint16_t port);
-  // Makes the exchanges of this lane. `env` is lane 0's; its executor, mesh, lane and `fail` are replaced.
+  // Makes the exchanges of this lane. `env` is lane 0's; its executor, mesh, share of layers and `fail` are replaced.
   void MakeExchanges(sync::ExchangeEnvironment env, const std::function<void(const Status&)>& fail);
   const sync::Exchanges& exchanges() const { return exchanges_; }
 

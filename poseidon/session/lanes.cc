@@ -42,16 +42,15 @@ void Lanes::Open(std::uint16_t lanes, const sync::ExchangeEnvironment& env, std:
       return ending_.Abort(JobFailure(
           services.status().WithPrefix("cannot open lane " + std::to_string(number) + " of the network"), member_.self.value()));
     }
-    Make(*services, number, lanes, env);
+    Make(*services, number, env);
   }
   for (const auto& [from, address] : std::exchange(early_, {})) OnAddress(from, address);
 }
 
-void Lanes::Make(LaneServices services, std::uint16_t number, std::uint16_t lanes, const sync::ExchangeEnvironment& env) {
+void Lanes::Make(LaneServices services, std::uint16_t number, const sync::ExchangeEnvironment& env) {
   const transport::Address listen{member_.options.listen.host, 0};
   auto made = std::make_unique<Lane>(services,
                                      Lane::Setting{.number = number,
-                                                   .lanes = lanes,
                                                    .self = member_.self,
                                                    .generation = member_.mesh.generation(),
                                                    .roster = member_.roster,

@@ -69,7 +69,7 @@ class Lanes {
   // Calls `f(lane)` on the executor of every lane.
   template <typename F>
   void Post(const F& f) const;
-  void Make(LaneServices services, std::uint16_t number, std::uint16_t lanes, const sync::ExchangeEnvironment& env);
+  void Make(LaneServices services, std::uint16_t number, const sync::ExchangeEnvironment& env);
   Lane::Hooks HooksOf(std::uint16_t number);
   void OnListening(std::uint16_t number, const Result<std::uint16_t>& port);
   void OnMet(std::uint16_t number);

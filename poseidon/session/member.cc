@@ -80,7 +80,26 @@ sync::Topology Member::Flat() const {
   return topology;
 }
 
-sync::Topology Member::Among() const {
+std::uint16_t Member::leaders() const {
+  const auto servers = std::ranges::count(roster, wire::Role::kServer, &wire::RosterEntry::role);
+  return plan::LeadersPerHost(host_of_rank, static_cast<std::uint32_t>(servers));
+}
+
+std::size_t Member::place_on_host() const {
+  if (!levelled() || !is_worker()) return 0;
+  const std::vector<std::uint16_t> ranks = plan::RanksOf(host_of_rank, host_of_rank[rank.value()]);
+  return static_cast<std::size_t>(std::ranges::find(ranks, rank.value()) - ranks.begin());
+}
+
+plan::LaneShare Member::ShareOf(std::uint16_t lanes) const {
+  const std::size_t leader = place_on_host() < leaders() ? place_on_host() : 0;
+  return {.lane = static_cast<std::uint16_t>(leader * lanes), .lanes = static_cast<std::uint16_t>(leaders() * lanes)};
+}
+
+sync::Topology Member::Among() const { return AmongLeaders(place_on_host() < leaders() ? place_on_host() : 0); }
+
+// `leader`: by place.
+sync::Topology Member::AmongLeaders(std::size_t leader) const {
   sync::Topology flat = Flat();
   if (!levelled()) return flat;
   sync::Topology topology;
@@ -88,9 +107,9 @@ sync::Topology Member::Among() const {
   // A host contributes the sum of its workers, and the mean divides by all workers.
   topology.workers = flat.ranks();
   for (std::uint16_t host = 0; host < plan::HostCount(host_of_rank); ++host) {
-    const std::uint16_t leader = plan::RanksOf(host_of_rank, host).front();
-    topology.worker_of_rank.push_back(flat.worker_of_rank[leader]);
-    if (flat.self_rank == Rank(leader)) topology.self_rank = Rank(host);
+    const std::uint16_t of_host = plan::RanksOf(host_of_rank, host)[leader];
+    topology.worker_of_rank.push_back(flat.worker_of_rank[of_host]);
+    if (flat.self_rank == Rank(of_host)) topology.self_rank = Rank(host);
   }
   // Shards that workers host move to the leaders, who alone exchange layers.
   const bool dedicated = flat.owner_of_shard != flat.worker_of_rank;
@@ -115,7 +134,7 @@ std::set<MemberId> Member::LayerPeers() const {
 }
 
 messaging::Paces Member::Paces(std::size_t lanes) const {
-  return is_held() ? messaging::PacesWithin(messaging::PayloadWithin(bandwidth), Connections(), lanes) : messaging::Paces{};
+  return is_held() ? messaging::PacesWithin(messaging::PayloadWithin(bandwidth), Connections(), lanes * leaders()) : messaging::Paces{};
 }
 
 double Member::LayersWithinBandwidth() const {
@@ -136,8 +155,8 @@ MemberId Member::NextInRing() const {
   if (!levelled()) {
     return MemberId(static_cast<std::uint16_t>((self.value() + 1) % roster.size()));
   }
-  // Followers are left out: they exchange no layers over the network, so their links are not measured.
-  std::vector<MemberId> ring = Among().worker_of_rank;
+  // One of a host measures its link.
+  std::vector<MemberId> ring = AmongLeaders(0).worker_of_rank;
   for (const wire::RosterEntry& entry : roster) {
     if (entry.role == wire::Role::kServer) ring.push_back(entry.member);
   }

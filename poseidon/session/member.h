@@ -76,7 +76,15 @@ class Member {
 
   // Returns every worker by its rank, and the owners of the shards.
   sync::Topology Flat() const;
-  // Returns the members that exchange layers: the same, or the leaders of the hosts.
+  // Where workers combine on their hosts: how many of each exchange layers for it, and where this one is among its host's,
+  // in rank order. 1 and 0 for flat workers.
+  std::uint16_t leaders() const;
+  std::size_t place_on_host() const;
+  // What lane 0 carries of the layers, where members have so many lanes.
+  plan::LaneShare ShareOf(std::uint16_t lanes) const;
+
+  // Returns the members that exchange with this one its part of the layers: the same, or the leaders in its place on their
+  // hosts. Of a worker that does not lead, the first leaders, and without a rank.
   sync::Topology Among() const;
   // How many members this one exchanges layers with. Pre: the roster is known.
   std::size_t layer_peers() const;
@@ -86,7 +94,7 @@ class Member {
   messaging::Connections Connections() const { return {.all = roster.size() - 1, .with_layers = layer_peers()}; }
   // Whether the job keeps to a bandwidth, and this member has connections. Pre: the roster is known.
   bool is_held() const { return bandwidth > 0 && roster.size() > 1; }
-  // What the members' connections may carry at `lanes` lanes; nothing is said where they are not held, or there are none. Pre: the
+  // What the members' connections, a host's together, may carry at `lanes` lanes; nothing is said where they are not held, or there are none. Pre: the
   // roster is known.
   messaging::Paces Paces(std::size_t lanes) const;
   // What all connections over which layers are exchanged may carry together, bytes per second; 0: they are not held.
@@ -94,7 +102,8 @@ class Member {
   // kInvalidArgument where a connection would have less than it can be held to.
   Status CheckBandwidth(std::size_t lanes) const;
 
-  // The next in the ring of those that exchange layers; this member itself, where it exchanges none or is alone.
+  // The next in the ring of those that measure links, the first leaders where workers combine; this member itself, where it
+  // measures none or is alone.
   MemberId NextInRing() const;
 
   // Returns what this member says of itself when it joins; it listens at `address`.
@@ -107,6 +116,8 @@ class Member {
   void PostDone(Completion& done, const Status& status);
 
  private:
+  sync::Topology AmongLeaders(std::size_t leader) const;
+
   const std::function<void(const wire::Message&)> on_message_;
   Alive alive_;
 };

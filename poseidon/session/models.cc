@@ -125,7 +125,7 @@ void Models::DeclareLayers(Model& model, const wire::Agreed& agreed) {
     return ending_.Abort(Status(StatusCode::kInternal, "the plan is for other lanes than those that are open",
                                 StatusScope::kJob));
   }
-  if (lanes_.count() > 1 && !member_.options.strategy.flow_is_fixed) SetFlow();
+  if (lanes_.count() * member_.leaders() > 1 && !member_.options.strategy.flow_is_fixed) SetFlow();
   if (const Status enough = member_.CheckBandwidth(lanes_.count()); !enough.ok()) return ending_.Abort(enough);
   if (member_.is_held()) lanes_.Hold(member_.Paces(lanes_.count()), member_.LayerPeers());
   exchanges_.Declare(agreed.model, agreed.layers);
@@ -161,21 +161,32 @@ bool Models::CheckMemory(std::uint64_t needed) {
   return false;
 }
 
-// Over which this member's link is divided.
-std::size_t Models::connections() const { return member_.layer_peers() * lanes_.count(); }
+// Over which this member's link is divided, those of the other leaders of its host among them.
+std::size_t Models::connections() const { return member_.layer_peers() * lanes_.count() * member_.leaders(); }
+
+// One of a host measures the link. The others know it by the plan.
+LinkMeasurement Models::link() const {
+  const bool measured = formation_.link().bytes_per_second > 0;
+  if (measured || member_.leaders() == 1 || models_.empty() || !models_.begin()->second.provisional_plan) {
+    return formation_.link();
+  }
+  const plan::ClusterSpec& cluster = models_.begin()->second.provisional_plan->cluster;
+  return {.bytes_per_second = cluster.bandwidth, .latency_seconds = cluster.latency};
+}
 
 // The comparison systems' orders let nothing overtake in time, and what is left of a step is not theirs to spread over.
 bool Models::flow_follows_plans() const {
   const sync::Strategy& strategy = member_.options.strategy;
   return strategy.order == messaging::Order::kNextForward && !strategy.flow_is_fixed &&
-         formation_.link().bytes_per_second > 0 && connections() > 0;
+         link().bytes_per_second > 0 && connections() > 0;
 }
 
 // The connections are shared by all models.
 void Models::SetFlow() {
   const bool ends = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
-  // Every lane has a thread.
-  const messaging::LinkSpeed link = SpeedOf(formation_.link(), member_.options.cpu_seconds_per_wire_byte / lanes_.count());
+  // Every lane of every leader has a thread.
+  const messaging::LinkSpeed link =
+      SpeedOf(this->link(), member_.options.cpu_seconds_per_wire_byte / (lanes_.count() * member_.leaders()));
   messaging::Flow flow = ends ? messaging::UrgentFlowFor(link, connections()) : messaging::FlowFor(link, connections());
   // What suffices for one model is not known to suffice for two, whose steps meet anyhow.
   const double rate = models_.size() == 1 ? models_.begin()->second.rate : 0;
@@ -187,7 +198,7 @@ void Models::SetFlow() {
 // the next forward pass needs first. Which these are depends on this member's link, not on the plan
 // alone.
 void Models::CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed) {
-  const messaging::LinkSpeed link = SpeedOf(formation_.link());
+  const messaging::LinkSpeed link = SpeedOf(this->link());
   // A contribution waits for what its sender has committed, and its result for what the owner has.
   const double waits = 2 * messaging::DrainSeconds(messaging::FlowFor(link, connections()), link, connections());
   model.scheduler->WatchLast(plan::LastOfBackward(agreed.layers, agreed.plan, waits), [this, &model](bool ends) {
@@ -203,20 +214,17 @@ void Models::FollowPlan(ModelId model, const plan::Plan& plan) {
 
 // Declared here: also the shared memory is there.
 void Models::AnswerDeclared(ModelId model) {
-  const bool waits = level_ != nullptr && !level_->leads() && !level_->FollowerOf(model).attached();
-  if (!waits) member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kDeclared, model});
+  if (level_ == nullptr || level_->is_ready(model)) member_.SendTo(kCoordinatorMember, wire::Reached{wire::Stage::kDeclared, model});
 }
 
 Status Models::OnSegment(MemberId from, const wire::Segment& offer) {
   POSEIDON_ASSERT_ON(member_.env.io);
-  if (level_ == nullptr || level_->leads()) {
-    return DataLoss("shared memory is offered to a worker that leads its host");
-  }
-  if (const Status attached = level_->FollowerOf(offer.model).Attach(from, offer); !attached.ok()) {
+  if (level_ == nullptr) return DataLoss("shared memory is offered to a worker that shares none");
+  if (const Status attached = level_->Attach(from, offer); !attached.ok()) {
     CannotShare(attached);
     return OkStatus();
   }
-  // The leader's offer may overtake the coordinator's plan, which comes on another connection. Then the answer is left
+  // The offer may overtake the coordinator's plan, which comes on another connection. Then the answer is left
   // to SetUpModel.
   if (scheduler(offer.model) != nullptr) AnswerDeclared(offer.model);
   return OkStatus();
@@ -233,7 +241,7 @@ void Models::OnAllDeclared(ModelId id) {
   POSEIDON_ASSERT_ON(member_.env.io);
   const auto found = models_.find(id);
   if (found == models_.end()) return;
-  if (level_ != nullptr && level_->leads()) level_->LeaderOf(id).Close();
+  if (level_ != nullptr) level_->Close(id);
   Model& model = found->second;
   if (!model.committed || !model.provisional_plan) return;
   member_.env.completions.Post(

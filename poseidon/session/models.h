@@ -80,6 +80,7 @@ class Models {
   void FinishSetUp(Model& model, const wire::Agreed& agreed, std::uint64_t declared_bytes);
   bool CheckMemory(std::uint64_t needed);
   std::size_t connections() const;
+  LinkMeasurement link() const;
   bool flow_follows_plans() const;
   void SetFlow();
   void CommitLittleAtTheEnd(Model& model, const wire::Agreed& agreed);

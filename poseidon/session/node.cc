@@ -60,7 +60,7 @@ void Node::MakeCoordinator() {
   member_.coordinator = coordinator_.get();
 }
 
-// Layers are exchanged among workers, or among hosts by their leaders; one-off keys always among workers.
+// Layers are exchanged among workers, or among hosts by their leaders, each a part; one-off keys always among workers.
 void Node::OnRoster() {
   // First, because the exchanges of layers are wrapped in it. A dedicated server combines with nobody.
   if (member_.levelled() && is_worker()) MakeHostLevel();
@@ -79,7 +79,7 @@ void Node::OpenLanes(std::uint16_t lanes, std::function<void()> open) {
                                       .engine = member_.env.engine,
                                       .trace = member_.env.trace,
                                       .strategy = member_.options.strategy,
-                                      .lane = {.lane = 0, .lanes = lanes},
+                                      .lane = member_.ShareOf(lanes),
                                       .fail = [this](const Status& why) { Abort(JobFailure(why)); }};
   lanes_.Open(lanes, env, [this, env, open = std::move(open)] {
     exchanges_ = MakeExchanges(env, lanes_, host_level_.get(), member_.env.device);
@@ -94,9 +94,11 @@ void Node::MakeHostLevel() {
   std::vector<MemberId> members;
   members.reserve(ranks.size());
   for (const std::uint16_t rank : ranks) members.push_back(worker_of_rank[rank]);
-  const auto place = std::find(ranks.begin(), ranks.end(), member_.rank.value()) - ranks.begin();
-  host_level_ = std::make_unique<local::HostLevel>(member_.env.io, member_.mesh, std::move(members),
-                                                   static_cast<std::size_t>(place), member_.rank, member_.env.trace);
+  local::HostLevel::Place place{.members = std::move(members),
+                                .place = member_.place_on_host(),
+                                .leaders = member_.leaders(),
+                                .self_rank = member_.rank};
+  host_level_ = std::make_unique<local::HostLevel>(member_.env.io, member_.mesh, std::move(place), member_.env.trace);
   member_.mesh.Route(wire::FrameType::kLocal, *host_level_);
   models_.UseHostLevel(host_level_.get());
 }

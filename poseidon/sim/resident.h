@@ -39,6 +39,8 @@ class Resident {
     T& object_;
   };
   Call operator->() { return Call(simulation_, executor_, *object_); }
+  // For another object that refers to it.
+  T& object() { return *object_; }
 
  private:
   Simulation& simulation_;

@@ -7,8 +7,8 @@
 
 namespace poseidon::sync {
 
-LanedExchange::LanedExchange(Executor& io, std::unique_ptr<Exchange> first, std::vector<Other> others)
-    : io_(io), first_(std::move(first)), others_(std::move(others)), waits_(others_.size()) {}
+LanedExchange::LanedExchange(Executor& io, std::unique_ptr<Exchange> first, plan::LaneShare share, std::vector<Other> others)
+    : io_(io), first_(std::move(first)), share_(share), others_(std::move(others)), waits_(others_.size()) {}
 
 template <typename F>
 void LanedExchange::PostToOthers(const F& f) const {
@@ -19,8 +19,13 @@ void LanedExchange::PostToOthers(const F& f) const {
 
 void LanedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   POSEIDON_ASSERT_ON(io_);
-  const auto lanes = static_cast<std::uint16_t>(others_.size() + 1);
-  lane_of_layer_.insert_or_assign(model, plan::DealToLanes(layers, lanes, first_->divides_over()));
+  const auto own = static_cast<std::uint16_t>(others_.size() + 1);
+  std::vector<std::uint16_t> dealt = plan::DealToLanes(layers, share_.lanes, first_->divides_over());
+  // Steps begin here of layers that this member leads, and of tables, which every worker exchanges: each has as many lanes.
+  for (std::uint16_t& lane : dealt) {
+    if (lane != plan::kEveryLane) lane = static_cast<std::uint16_t>(lane % own);
+  }
+  lane_of_layer_.insert_or_assign(model, std::move(dealt));
   first_->Declare(model, layers);
   PostToOthers([model, layers = std::vector(layers.begin(), layers.end())](Exchange& exchange) {
     exchange.Declare(model, layers);

@@ -26,14 +26,15 @@ class LanedExchange final : public Exchange {
     Executor& executor;
     Exchange& exchange;
   };
-  // `first` is lane 0's, `others` those of lanes 1 and up.
-  LanedExchange(Executor& io, std::unique_ptr<Exchange> first, std::vector<Other> others);
+  // `first` is lane 0's, whose share is `share`, `others` those of lanes 1 and up, which have the shares behind it.
+  LanedExchange(Executor& io, std::unique_ptr<Exchange> first, plan::LaneShare share, std::vector<Other> others);
 
   plan::Scheme scheme() const override { return first_->scheme(); }
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
   void UsePlan(ModelId model, const plan::Plan& plan) override;
   void Start(const wire::Key& key, SyncRequest request) override;
   bool takes_parts() const override { return first_->takes_parts(); }
+  std::uint16_t divides_over() const override { return first_->divides_over(); }
   void Arrived(const wire::Key& key, std::uint64_t elements) override;
   // Lane 0's. The other lanes' frames come to their own meshes.
   messaging::FrameSink* SinkOf(wire::FrameType type) override { return first_->SinkOf(type); }
@@ -58,8 +59,9 @@ class LanedExchange final : public Exchange {
 
   Executor& io_;
   const std::unique_ptr<Exchange> first_;
+  const plan::LaneShare share_;
   const std::vector<Other> others_;
-  std::map<ModelId, std::vector<std::uint16_t>> lane_of_layer_;
+  std::map<ModelId, std::vector<std::uint16_t>> lane_of_layer_;  // among this member's; kEveryLane
   mutable std::vector<std::vector<wire::Wait>> waits_;  // of the other lanes, by the last answer
   Alive alive_;
 };

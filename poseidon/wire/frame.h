@@ -18,7 +18,7 @@
 namespace poseidon::wire {
 
 inline constexpr std::uint16_t kMagic = 0x5350;  // "PS"
-inline constexpr std::uint8_t kVersion = 8;
+inline constexpr std::uint8_t kVersion = 9;
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMaxPayload = 1u << 20;
 
@@ -30,7 +30,7 @@ enum class FrameType : std::uint8_t {
   kResult = 4,     // part of a slice's sum
   kFactor = 5,     // part of a rank's factor u or v
   kProbe = 6,      // bytes sent to measure the link at start-up
-  kLocal = 7,      // no payload; a share (to the host's leader) or the mean (from it) is in the segment
+  kLocal = 7,      // no payload; a share (to a leader of the host) or the mean (from it) is in the host's memory
   kGrant = 8,      // no payload; how far (offset) the receiver may send its contribution to a slice that it holds back
 };
 
@@ -38,7 +38,8 @@ enum class FrameType : std::uint8_t {
 inline constexpr std::uint16_t kFlagAbsent = 1;  // the sender contributes nothing: no payload
 inline constexpr std::uint16_t kFlagFactorV = 2;  // a kFactor frame carries v; without it, u
 inline constexpr std::uint16_t kFlagHeld = 4;  // of a kPush: the sender holds back the rest of the slice
-inline constexpr std::uint16_t kKnownFlags = kFlagAbsent | kFlagFactorV | kFlagHeld;
+inline constexpr std::uint16_t kFlagMean = 8;  // of a kLocal: the mean is there, and not a share
+inline constexpr std::uint16_t kKnownFlags = kFlagAbsent | kFlagFactorV | kFlagHeld | kFlagMean;
 
 // The model of one-off keys (broadcast, sums of metrics, barrier, gather): `layer` counts them.
 inline constexpr ModelId kCollectiveModel{0xffff};

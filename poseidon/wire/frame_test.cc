@@ -65,7 +65,7 @@ TEST(FrameHeader, TheBytesAreThoseOfTheProtocol) {
   const std::string hex = ToHex(Encoded(Example()));
   EXPECT_EQ(hex.substr(0, 2 * kChecked),
             "5053"  // "PS"
-            "08"
+            "09"
             "05"        // version, type
             "03020100"  // length
             "07060504"  // generation
@@ -130,7 +130,7 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
   const std::string zero(1, '\0');
   for (const Forgery& forgery : {
            Forgery{0, "XX", "magic"},
-           Forgery{2, "\x01", "version 1, expected 8"},
+           Forgery{2, "\x01", "version 1, expected 9"},
            Forgery{3, zero, "unknown type 0"},
            Forgery{3, "\x09", "unknown type 9"},
            Forgery{3, "\xff", "unknown type 255"},
@@ -140,7 +140,7 @@ TEST(FrameHeader, IllegalValuesWithAGoodChecksumAreRefused) {
            Forgery{52, "\x06", "unknown dtype 6"},
            Forgery{53, zero, "unknown scheme 0"},
            Forgery{53, "\x04", "unknown scheme 4"},
-           Forgery{54, "\x08", "unknown flags"},
+           Forgery{54, "\x10", "unknown flags"},
            Forgery{55, "\x80", "unknown flags"},
        }) {
     const Status status = DecodeHeader(Forged(Example(), forgery.at, forgery.bytes)).status();

@@ -11,6 +11,7 @@
 
 #include "poseidon/base/random.h"
 #include "tests/shared/fake_device.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
 #include "poseidon/factors/blas_engine.h"
@@ -742,25 +743,30 @@ void Job::ExpectExactPayload() const {
   const plan::ClusterSpec& cluster = first.provisional->cluster;
   ASSERT_EQ(cluster.host_of_rank, plan::HostOfRank(options_.machines, options_.node.levels));
   const auto slices = plan::AssignSlices(options_.layers, cluster.shards(), options_.node.strategy.placement);
-  for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
-    const plan::LayerSpec& spec = options_.layers[i];
-    std::vector<plan::NodeBytes> gradients(members());
-    std::vector<plan::NodeBytes> factors(members());
-    for (std::uint64_t step = 0; step < options_.steps; ++step) {
-      const bool final_holds = step >= options_.node.final_plan_step;
-      const plan::Plan& plan = final_holds ? *first.final_plan : *first.provisional;
-      plan::LayerPlan layer_plan;
-      layer_plan.scheme = plan.layers[i].scheme;
-      for (std::uint16_t r = 0; spec.factors && r < options_.workers; ++r) {
-        layer_plan.measured.rows.push_back(gradients_.RowsSent(Rank(r), LayerId(i), Step(step)));
-      }
-      const plan::LayerPayload payload = plan::PayloadOf(spec, slices[i], layer_plan, cluster);
-      std::vector<plan::NodeBytes>& sums = plan::TakesFactors(plan.layers[i].scheme) ? factors : gradients;
-      for (std::uint16_t m = 0; m < members(); ++m) {
-        sums[m] =
-            sums[m] + (m < options_.workers ? payload.workers[m] : payload.servers[m - options_.workers]);
+  using Sums = std::vector<plan::NodeBytes>;  // by member
+  std::vector<Sums> gradient_sums(options_.layers.size(), Sums(members()));
+  std::vector<Sums> factor_sums = gradient_sums;
+  for (std::uint64_t step = 0; step < options_.steps; ++step) {
+    const plan::Plan& plan = step >= options_.node.final_plan_step ? *first.final_plan : *first.provisional;
+    std::vector<plan::LayerPlan> layer_plans(options_.layers.size());
+    for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
+      layer_plans[i].scheme = plan.layers[i].scheme;
+      for (std::uint16_t r = 0; options_.layers[i].factors && r < options_.workers; ++r) {
+        layer_plans[i].measured.rows.push_back(gradients_.RowsSent(Rank(r), LayerId(i), Step(step)));
       }
     }
+    const std::vector<plan::LayerPayload> payloads = plan::PayloadsOf(options_.layers, slices, layer_plans, cluster);
+    for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
+      Sums& sums = (plan::TakesFactors(plan.layers[i].scheme) ? factor_sums : gradient_sums)[i];
+      for (std::uint16_t m = 0; m < members(); ++m) {
+        sums[m] = sums[m] + (m < options_.workers ? payloads[i].workers[m] : payloads[i].servers[m - options_.workers]);
+      }
+    }
+  }
+  for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
+    const plan::LayerSpec& spec = options_.layers[i];
+    const Sums& gradients = gradient_sums[i];
+    const Sums& factors = factor_sums[i];
     for (std::uint16_t m = 0; m < members(); ++m) {
       const Outcome& outcome = members_[m]->outcome();
       ASSERT_GT(outcome.gradients.size(), i);

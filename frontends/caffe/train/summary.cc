@@ -13,6 +13,7 @@
 #include "poseidon/base/wrapped.h"
 #include "poseidon/plan/compression.h"
 #include "poseidon/plan/explain.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/plan/payload.h"
 #include "poseidon/plan/slices.h"
 
@@ -58,10 +59,9 @@ std::vector<plan::LayerOutcome> OutcomesOf(const EndedRun& run) {
 plan::Plan OwnPlan(const SessionSync& sync, int rank) {
   plan::Plan own = sync.model().plan();
   const auto slices = plan::AssignSlices(sync.specs(), own.cluster.shards(), sync.strategy().placement);
+  const std::vector<plan::LayerPayload> payloads = plan::PayloadsOf(sync.specs(), slices, own.layers, own.cluster);
   for (std::size_t i = 0; i < own.layers.size(); ++i) {
-    const plan::LayerPayload payload =
-        plan::PayloadOf(sync.specs()[i], slices[i], own.layers[i], own.cluster);
-    const plan::NodeBytes& bytes = At(payload.workers, rank);
+    const plan::NodeBytes& bytes = At(payloads[i].workers, rank);
     own.layers[i].bytes_sent = bytes.sent;
     own.layers[i].bytes_received = bytes.received;
   }
