@@ -230,6 +230,79 @@ def refused():
     assert one == dist.get_world_size() ** 2
 
 
+def on_a_device():
+    """Every collective of tensors on a device, whose work ends late, gives what those of the CPU give."""
+    import accelerator
+    accelerator.load((300, 300))
+    both()
+    workers, rank = dist.get_world_size(), dist.get_rank()
+    kind = accelerator.KIND
+    reads = {
+        "all_reduce": lambda own: dist.all_reduce(own),
+        "mean": lambda own: dist.all_reduce(own, dist.ReduceOp.AVG),
+        "largest": lambda own: dist.all_reduce(own, dist.ReduceOp.MAX),
+        "reduce": lambda own: dist.reduce(own, workers - 1),
+        "broadcast": lambda own: dist.broadcast(own, workers - 1),
+        "coalesced": lambda own: dist.all_reduce_coalesced([own, own.new_ones(3)]),
+        "not contiguous": lambda own: dist.all_reduce(own.t()),
+    }
+    writes = {
+        "all_gather": lambda own, into: dist.all_gather(into, own),
+        "all_gather_into_tensor": lambda own, into: dist.all_gather_into_tensor(into[0], own[:len(own) // workers]),
+        "reduce_scatter": lambda own, into: dist.reduce_scatter(into[0], [own + part for part in range(workers)]),
+        "reduce_scatter_tensor": lambda own, into: dist.reduce_scatter_tensor(into[0], torch.cat([own] * workers)),
+        "gather": lambda own, into: dist.gather(own, into if rank == 0 else None, 0),
+        "scatter": lambda own, into: dist.scatter(into[0], [own + part for part in range(workers)] if rank == 0 else None, 0),
+        "all_to_all_single": lambda own, into: dist.all_to_all_single(into[0], own),
+        "all_to_all": lambda own, into: dist.all_to_all(into, [own + part for part in range(workers)]),
+    }
+    shape = (4 * workers, 6)
+
+    def outcome(device, run, outputs):
+        own = numbers(torch.float32, *shape).to(device)
+        own = own * 2 + 1  # which a late device has not done when the collective is issued
+        into = [torch.zeros(shape, device=device) for _ in range(outputs)]
+        run(own, into) if outputs else run(own)
+        results = [tensor * 3 for tensor in [own, *into]]  # behind it on the current stream
+        own.zero_()
+        assert all(tensor.device.type == torch.device(device).type for tensor in results)
+        return [tensor.cpu() for tensor in results]
+    for name, run in [*reads.items(), *writes.items()]:
+        outputs = workers if name in writes else 0
+        try:
+            same(outcome(kind, run, outputs), outcome("cpu", run, outputs))
+        except AssertionError as error:
+            raise AssertionError(name) from error
+    late = torch.ones(1000, 100, device=kind)
+    work = dist.all_reduce(late, async_op=True)
+    assert work.wait() and work.result()[0] is late and torch.equal(late.cpu(), torch.full((1000, 100), float(workers)))
+    future = dist.all_reduce(late, async_op=True).get_future()
+    assert future.wait()[0] is late and late[0, 0].item() == workers ** 2
+    module = getattr(torch, kind)
+    module.is_current_stream_capturing, runs = lambda: True, getattr(module, "is_current_stream_capturing", lambda: False)
+    assert "is captured in a graph of the device" in fails(lambda: dist.all_reduce(late))
+    module.is_current_stream_capturing = runs
+
+
+def ddp_on_a_device():
+    """Trains as on the CPU."""
+    import accelerator
+    accelerator.load((50, 300))
+    dist.init_process_group("poseidon")
+    models = []
+    for device in ("cpu", accelerator.KIND):
+        model = DistributedDataParallel(net().to(device))
+        optimizer = sgd(model)
+        for x, y in batches(5):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x.to(device)), y.to(device)).backward()
+            optimizer.step()
+        models.append(model.cpu())
+    for host, device in zip(*(model.parameters() for model in models)):
+        torch.testing.assert_close(host, device, rtol=1e-5, atol=1e-6)
+    return models[1]
+
+
 def unlike():
     """Shapes that differ between ranks end the job, which the first call says in the words of tensors."""
     both()

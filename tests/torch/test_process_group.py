@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed for this interpreter")
 
+import accelerator  # noqa: E402
 import poseidon  # noqa: E402
 from conftest import HERE, PATIENCE, PREPARED, free_port  # noqa: E402
 
@@ -48,6 +49,12 @@ def close(folder, workers, case, **variables):
 @pytest.mark.parametrize("workers", [2, 3])
 def test_collectives_are_those_of_torch(tmp_path, workers):
     succeed(tmp_path, workers, "collectives")
+
+
+@pytest.mark.skipif(bool(accelerator.why_not()), reason=str(accelerator.why_not()))
+@pytest.mark.parametrize("case", ["on_a_device", "ddp_on_a_device"])
+def test_tensors_may_be_on_a_device(tmp_path, case):
+    succeed(tmp_path, 2, case)
 
 
 @pytest.mark.parametrize("workers, case", [(2, "ddps"), (3, "ddp"), (2, "beside_distribute")])

@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qs, urlparse
 
 import torch
-from torch._C._distributed_c10d import ProcessGroup, ReduceOp, Store, TCPStore, Work
+from torch._C._distributed_c10d import ProcessGroup, ReduceOp, Store, TCPStore
 from torch.distributed import Backend
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import _rendezvous_handlers
@@ -24,6 +23,8 @@ from torch.distributed.rendezvous import _rendezvous_handlers
 from .. import launch
 from ..errors import PoseidonError
 from . import collectives, job
+from .issued import Issued
+from .staged import Staged
 from .tensors import view_of
 
 if TYPE_CHECKING:
@@ -32,55 +33,6 @@ if TYPE_CHECKING:
     Matrix = list[list[torch.Tensor]]
 
 NAME = "poseidon"
-
-
-class Issued(Work):
-    """A collective on its way. wait() returns when it is over, or raises what it failed with."""
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        super().__init__()
-        self.tensors = tensors
-        self.over = threading.Event()
-        self.failure: BaseException | None = None
-        self.settled: torch.futures.Future[None] = torch.futures.Future()
-
-    def end(self, failure: BaseException | None) -> None:
-        self.failure = failure
-        self.over.set()
-        self.settled.set_result(None)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        seconds = timeout.total_seconds() if timeout and timeout > timedelta(0) else None
-        if not self.over.wait(seconds):
-            raise PoseidonError(f"a collective is not over after {seconds:g} s, expected all workers to take part in it",
-                                "DEADLINE_EXCEEDED")
-        if self.failure is not None:
-            raise self.failure
-        return True
-
-    def outcome(self, _: object) -> list[torch.Tensor]:
-        if self.failure is not None:
-            raise self.failure
-        return self.tensors
-
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        # An exception of a callback is the failure of its future for C++ too; that of set_exception is a value there.
-        return self.settled.then(self.outcome)
-
-    def is_completed(self) -> bool:
-        return self.over.is_set()
-
-    def is_success(self) -> bool:
-        return self.over.is_set() and self.failure is None
-
-    def exception(self) -> BaseException | None:
-        return self.failure
-
-    def result(self) -> list[torch.Tensor]:
-        return self.tensors
-
-    def synchronize(self) -> None:
-        self.wait()
 
 
 # ---- what a collective does, on the session's thread
@@ -156,18 +108,20 @@ def single(tensors: Sequence[Any]) -> Any:
     return tensors[0]
 
 
-def check(tensors: Sequence[torch.Tensor]) -> None:
-    for tensor in tensors:
-        if tensor.device.type != "cpu":
-            raise PoseidonError(f"a collective was given a tensor on {tensor.device}, expected the CPU", "UNIMPLEMENTED")
-        if tensor.layout != torch.strided:
-            raise PoseidonError("a collective was given a sparse tensor, expected a dense one: sparse=False, or "
-                                "poseidon.torch.attach, which sends the rows of an Embedding(sparse=True)", "UNIMPLEMENTED")
+def staged(method: Callable[..., Issued]) -> Callable[..., Issued]:
+    """A collective of a Group, whose tensors on a device are replaced by memory of the host before it is made."""
+    @functools.wraps(method)
+    def call(self: Group, *arguments: Any, **named: Any) -> Issued:
+        self.tensors = Staged()
+        return method(self, *map(self.tensors.on_host, arguments), **{name: self.tensors.on_host(one) for name, one in named.items()})
+    return call
 
 
 class Group(ProcessGroup):
     """All workers of the job. Every method issues one collective and returns at once; tensors are lent until it is over. Calls
-    come from one thread at a time, in the same order on all workers."""
+    come from one thread at a time, in the same order on all workers. Tensors are on the CPU or on a device with streams."""
+
+    tensors: Staged  # the tensors of the call under way
 
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch declares only the constructor of its own groups
@@ -185,22 +139,28 @@ class Group(ProcessGroup):
         return self.named
 
     def issue(self, results: list[torch.Tensor], given: Sequence[torch.Tensor], run: Callable[[Session], object]) -> Issued:
-        check([*results, *given])
-        session, work, call = job.joined(), Issued(results), sys._getframe(1).f_code.co_name
+        """`given`: what is read; of a collective that gives none, its results."""
+        tensors = self.tensors
+        session, work, call = job.joined(), Issued(tensors.originals(results)), sys._getframe(1).f_code.co_name
+        tensors.bring(given or results)
 
         def task() -> None:
+            tensors.wait()
             with torch.no_grad(), collectives.named(f"torch.distributed's {call}", given or results):
                 run(session)
+            tensors.leave(results)
         session.in_order.add(task, work.end)
         return work
 
     # ---- reductions
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Issued:  # type: ignore[override]  # as C++ calls it
+    @staged
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Issued:
         tensor, op = single(tensors), op_of(opts)
         check_op(op, tensor)
         return self.issue(tensors, (), lambda session: reduce(session, tensor, op))
 
+    @staged
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Issued:
         op = op_of(opts)
         if len({tensor.dtype for tensor in tensors}) != 1:
@@ -214,7 +174,8 @@ class Group(ProcessGroup):
             spread(flat.split([tensor.numel() for tensor in tensors]), tensors)
         return self.issue(tensors, (), run)
 
-    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Issued:  # type: ignore[override]
+    @staged
+    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Issued:
         tensor, op, root = single(tensors), op_of(opts), opts.rootRank
         check_op(op, tensor)
 
@@ -225,16 +186,19 @@ class Group(ProcessGroup):
                 tensor.copy_(total)
         return self.issue(tensors, (), run)
 
-    def reduce_scatter(self, outputs: list[torch.Tensor], inputs: Matrix, opts: Any) -> Issued:  # type: ignore[override]
+    @staged
+    def reduce_scatter(self, outputs: list[torch.Tensor], inputs: Matrix, opts: Any) -> Issued:
         output, given, op = single(outputs), single(inputs), op_of(opts)
         check_op(op, output)
         return self.issue(outputs, given, lambda session: scatter_sum(session, output, torch.stack(list(given)), op))
 
+    @staged
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Issued:
         op = op_of(opts)
         check_op(op, output)
         return self.issue([output], [given], lambda session: scatter_sum(session, output, given.clone(), op))
 
+    @staged
     def reduce_scatter_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor],
                                         opts: Any = None) -> Issued:
         op = op_of(opts)
@@ -248,14 +212,17 @@ class Group(ProcessGroup):
 
     # ---- copies
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Issued:  # type: ignore[override]
+    @staged
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Issued:
         tensor, root = single(tensors), opts.rootRank
         return self.issue(tensors, (), lambda session: collectives.broadcast(tensor, root))
 
-    def allgather(self, outputs: Matrix, inputs: list[torch.Tensor], opts: Any = None) -> Issued:  # type: ignore[override]
+    @staged
+    def allgather(self, outputs: Matrix, inputs: list[torch.Tensor], opts: Any = None) -> Issued:
         into, own = single(outputs), single(inputs)
         return self.issue(into, [own], lambda session: spread(collectives.gather(session, own), into))
 
+    @staged
     def allgather_coalesced(self, outputs: Matrix, inputs: list[torch.Tensor], opts: Any = None) -> Issued:
         """outputs[rank][i] of inputs[i]."""
         def run(session: Session) -> None:
@@ -263,20 +230,24 @@ class Group(ProcessGroup):
                 spread(collectives.gather(session, own), [each[number] for each in outputs])
         return self.issue([tensor for each in outputs for tensor in each], inputs, run)
 
+    @staged
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Issued:
         return self.issue([output], [given], lambda session: output.copy_(collectives.gather(session, given).view(output.shape)))
 
+    @staged
     def all_gather_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Issued:
         def run(session: Session) -> None:
             for output, given in zip(outputs, inputs):
                 output.copy_(collectives.gather(session, given).view(output.shape))
         return self.issue(outputs, inputs, run)
 
-    def gather(self, outputs: Matrix, inputs: list[torch.Tensor], opts: Any) -> Issued:  # type: ignore[override]
+    @staged
+    def gather(self, outputs: Matrix, inputs: list[torch.Tensor], opts: Any) -> Issued:
         own, into = single(inputs), outputs[0] if outputs else []
         return self.issue(into, [own], lambda session: spread(collectives.gather(session, own), into))
 
-    def scatter(self, outputs: list[torch.Tensor], inputs: Matrix, opts: Any) -> Issued:  # type: ignore[override]
+    @staged
+    def scatter(self, outputs: list[torch.Tensor], inputs: Matrix, opts: Any) -> Issued:
         output, given, root = single(outputs), inputs[0] if inputs else [], opts.rootRank
 
         def run(session: Session) -> None:
@@ -284,12 +255,14 @@ class Group(ProcessGroup):
             output.copy_(collectives.broadcast(rows, root)[session.rank])
         return self.issue(outputs, given, run)
 
+    @staged
     def all_to_all_single(self, output: torch.Tensor, given: torch.Tensor,
                           takes: list[int], gives: list[int], opts: Any = None) -> Issued:
         takes = list(takes) or even(output, self.size(), "all_to_all")
         gives = list(gives) or even(given, self.size(), "all_to_all")
         return self.issue([output], [given], lambda session: exchange(session, output, given, takes, gives))
 
+    @staged
     def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Issued:
         takes, gives = ([tensor.numel() for tensor in tensors] for tensors in (outputs, inputs))
 
@@ -299,6 +272,7 @@ class Group(ProcessGroup):
             spread([piece.view(tensor.shape) for piece, tensor in zip(output.split(takes), outputs)], outputs)
         return self.issue(outputs, inputs, run)
 
+    @staged
     def barrier(self, opts: Any = None) -> Issued:
         return self.issue([], (), lambda session: session.barrier())
 
@@ -380,5 +354,5 @@ _of_environment = _rendezvous_handlers["env"]
 
 def register() -> None:
     """Makes torch.distributed know the backend. Once, when poseidon.torch is imported."""
-    Backend.register_backend(NAME, create, devices=["cpu"])
+    Backend.register_backend(NAME, create, devices=["cpu", "cuda"])
     _rendezvous_handlers["env"] = rendezvous  # register_rendezvous_handler takes new schemes alone

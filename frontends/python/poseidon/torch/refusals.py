@@ -59,6 +59,11 @@ def captured() -> PoseidonError:
                          "that runs again computes gradients which no worker sends", "UNIMPLEMENTED")
 
 
+def captured_collective() -> PoseidonError:
+    return PoseidonError("a collective of torch.distributed is captured in a graph of the device, expected one that runs: the network "
+                         "is not part of the graph", "UNIMPLEMENTED")
+
+
 def read_ahead() -> PoseidonError:
     return PoseidonError("the last batch of a loader of poseidon.torch.loader or shard was read ahead of its use, and has fewer samples than "
                          "the others: its gradient would count for too much, expected that each batch is used before the next is "
