@@ -57,7 +57,7 @@ ROOMS = {
             ["job", "joining"],
             ["profiling"],
             ["collectives", "ddp"],
-            ["process_group"],
+            ["process_group", "speeds"],
             ["__init__"]],
     "tools": [["console", "draw"], ["launch", "logs", "profile"], ["watch"], ["run", "train"], ["."]],
 }

@@ -88,6 +88,46 @@ def uneven():
     return model
 
 
+def shared_by_speed():
+    """Of the samples of each step rank 0 has three parts, the others one each; 21 are left over."""
+    model = net()
+    optimizer = sgd(model)
+    poseidon.distribute(model)
+    batches = loader(10 * ALL + 21, shuffle=True, shares=[3.0] + [1.0] * (poseidon.workers() - 1))
+    if poseidon.workers() > 1:
+        with torch.no_grad():
+            sizes = [len(x) for x, _ in batches]
+        own, rank = ALL * (3 if poseidon.rank() == 0 else 1) // (poseidon.workers() + 2), poseidon.rank()
+        assert all(abs(size - own) <= 1 for size in sizes[:-1]), (rank, sizes)
+        assert sizes[-1] <= own and len(sizes) == len(batches) == 11, sizes
+        batches.set_epoch(0)
+    train(model, optimizer, batches, epochs=3)
+    return model
+
+
+def measured():
+    """The rank that sleeps is the slow one, and says the same as the others of all."""
+    own = nn.Linear(4, 4)
+
+    def step():
+        time.sleep(0.05 if poseidon.rank() == 0 else 0.005)
+        own(torch.ones(1, 4)).sum().backward()
+    found = poseidon.speeds(step, 0.2)
+    assert len(found) == poseidon.workers() and 2 < found[1] / found[0] < 15, found
+    assert poseidon.all_gather_object(found) == [found] * poseidon.workers()
+    refused("expected 2 numbers above 0", lambda: loader(ALL, shares=[1.0]))
+    refused("expected 2 numbers above 0", lambda: loader(ALL, shares=[1.0, 0.0]))
+    refused("expected a batch_size where shares are given",
+            lambda: poseidon.shard(torch.utils.data.DataLoader(samples(ALL), batch_size=None, sampler=[[0], [1]]), [1.0, 2.0]))
+    model = net()
+    poseidon.distribute(model)
+    refused("speeds was called behind distribute", lambda: poseidon.speeds(step))
+
+
+def differing_shares():
+    loader(ALL, shares=[1.0 + poseidon.rank(), 1.0])
+
+
 def synchronized():
     """As uneven, with batch norms over all workers' samples. Their statistics are compared as well."""
     torch.manual_seed(1 + poseidon.rank())

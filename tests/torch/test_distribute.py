@@ -52,7 +52,7 @@ def apart(alone, together):
 
 
 @pytest.mark.parametrize("workers, case", [
-    (2, "plain"), (4, "plain"), (2, "uneven"), (3, "uneven"), (2, "rest"), (3, "rest"), (2, "synchronized"), (3, "synchronized"), (2, "forward"),
+    (2, "plain"), (4, "plain"), (2, "uneven"), (3, "uneven"), (2, "rest"), (3, "rest"), (2, "shared_by_speed"), (3, "shared_by_speed"), (2, "synchronized"), (3, "synchronized"), (2, "forward"),
     (2, "shuffled"), (2, "normalized"), (3, "normalized"), (2, "accumulated"), (3, "sampled"), (2, "validated"), (2, "two_models"), (2, "actor_and_critic"), (2, "averaged"),
     (2, "sequences_first"), (2, "objects"), (3, "side_by_side"), (2, "drawn_behind_a_loader"), (2, "as_ddp"),
     (3, "as_ddp"), (2, "as_ddp_with_factors")])
@@ -92,6 +92,13 @@ def test_scripts_share_numbers_and_names(tmp_path, workers):
     """And nobody divides twice what is divided, draws what others draw, or finds old buffers."""
     for code, errors in run(tmp_path, workers, "small_stories" if workers > 1 else "shared"):
         assert code == 0, errors[-3000:]
+
+
+@pytest.mark.parametrize("case", ["measured", "differing_shares"])
+def test_shares_are_measured_alike(tmp_path, case):
+    for code, errors in run(tmp_path, 2, case):
+        assert code == 0 or case == "differing_shares", errors[-3000:]
+        assert "the shares of the batches differ" in errors or case == "measured"
 
 
 def bytes_in(words):

@@ -105,6 +105,31 @@ def test_whole_steps_are_those_of_one_process(workers, batch):
     assert {len(loader) for loader in given} == {len(alone)} == {SAMPLES // (workers * batch)}
 
 
+@pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [5.0, 2.0, 1.0], [1.0, 1000.0, 0.25]])
+@pytest.mark.parametrize("kind", ["in order", "shuffled", "whole"])
+def test_steps_are_divided_by_weights(kind, weights):
+    """Each is that of one process, and every worker has its part, one sample at least."""
+    def all_of(seed=5):
+        return [data.shard(DataLoader(TensorDataset(torch.arange(SAMPLES)), **KINDS[kind](4)), rank, 3, seed, weights=weights)
+                for rank in range(3)]
+    given, [alone] = all_of(), loaders(kind, 1, 12)
+    steps = list(zip(*given, strict=True))
+    assert [sorted(int(number) for batch, in step for number in batch) for step in steps] == passes([alone], 1)
+    assert {len(loader) for loader in given} == {len(steps)}
+    for at, step in enumerate(steps):
+        counts = [len(batch) for batch, in step]
+        assert counts == [loader.batch_sampler.samples_in(at) for loader in given] and min(counts) > 0
+        if sum(counts) == 12:
+            assert counts == {5.0: [8, 3, 1], 1000.0: [1, 10, 1]}.get(max(weights), [4, 4, 4])
+    state = all_of()
+    for walk in [iter(loader) for loader in state]:
+        next(walk)
+    again = all_of(seed=6)
+    for loader in again:
+        loader.load_state_dict(state[0].state_dict())
+    assert steps_of(again) == [sorted(int(number) for batch, in step for number in batch) for step in steps][1:]
+
+
 @pytest.mark.parametrize("kind", ["in order", "shuffled", "own generator", "own sampler"])
 def test_it_goes_on_on_another_number_of_workers(kind):
     """Each sample comes once, and in the order of one worker."""
@@ -123,7 +148,8 @@ def test_it_goes_on_on_another_number_of_workers(kind):
             loader.load_state_dict(state)
         steps = list(zip(*given, strict=True))
         for rank, turns in enumerate(loader.batch_sampler for loader in given):
-            assert [len(step[rank][0]) for step in steps] == [batch] * turns.even + [turns.last] * (len(steps) - turns.even)
+            assert [len(step[rank][0]) for step in steps] == [turns.samples_in(at) or batch for at in range(len(steps))]
+            assert all(turns.samples_in(at) is None for at in range(len(steps) - 1))
         return [int(number) for step in steps for batch, in step for number in batch]
     [alone] = loaders(kind, 1, 12)
     passes([alone], 1)

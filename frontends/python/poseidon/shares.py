@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable
+import math
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 Batch = TypeVar("Batch")
@@ -12,6 +13,20 @@ Batch = TypeVar("Batch")
 def part_of(samples: Any, rank: int, workers: int) -> tuple[Any, Any]:
     """The first of a worker's samples among so many, and the first that is not: shares differ by one at most."""
     return samples * rank // workers, samples * (rank + 1) // workers
+
+
+def divided(samples: int, weights: Sequence[float]) -> list[int]:
+    """So many samples by weight: of each worker its part, rounded so that all are given, the largest remainders first, and one at least
+    where there are as many. The same on all workers."""
+    total = math.fsum(weights)
+    exact = [samples * weight / total for weight in weights]
+    counts = [math.floor(part) for part in exact]
+    for rank in sorted(range(len(weights)), key=lambda rank: (counts[rank] - exact[rank], rank))[:samples - sum(counts)]:
+        counts[rank] += 1
+    while samples >= len(weights) and (least := min(counts)) == 0:
+        counts[counts.index(max(counts))] -= 1
+        counts[counts.index(least)] += 1
+    return counts
 
 
 def turns(batches: Iterable[Batch], rank: int, workers: int, samples_in: Callable[[Batch], int],

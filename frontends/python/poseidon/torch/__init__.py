@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections.abc import Sequence
 from typing import Any, Literal, TypeVar, overload
 
 import torch
@@ -33,11 +34,13 @@ from .exchange import Exchange
 from .job import busy, init, joined, local_rank, no_sync, rank, record, release, shutdown, workers, wrap
 from .places import ResumableLoader
 from .replicas import compare_optimizers
+from .speeds import speeds
 from .tensors import bytes_of
 
 __all__ = ["DistributedDataParallel", "Exchange", "PoseidonError", "all_gather", "all_gather_object", "all_reduce", "attach", "barrier",
            "broadcast", "broadcast_object", "busy", "check", "distribute", "init", "loader", "local_rank", "make_token_file",
-           "no_sync", "normalize", "plan", "profile", "rank", "record", "release", "report", "scalars", "seed", "shard", "shutdown", "synchronize", "workers", "wrap"]
+           "no_sync", "normalize", "plan", "profile", "rank", "record", "release", "report", "scalars", "seed", "shard", "shutdown",
+           "speeds", "synchronize", "workers", "wrap"]
 
 
 if torch.distributed.is_available():
@@ -99,7 +102,8 @@ def distribute(model: Model, optimizer: Optimizer | None = None, *, overlap: Lit
     return model if optimizer is None else (model, optimizer)
 
 
-def loader(dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | None = None, **options: Any) -> ResumableLoader:
+def loader(dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | None = None, *, shares: Sequence[float] | None = None,
+           **options: Any) -> ResumableLoader:
     """A DataLoader of this worker's part of `dataset`: P workers with batches of b see, step for step, what one with batches of
     P * b would. All workers call it. `batch_size`: samples of one worker's batch. `shuffle` and the other options are those of
     torch.utils.data.DataLoader. An IterableDataset is refused. Samples are shuffled alike everywhere, in
@@ -107,21 +111,26 @@ def loader(dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | No
     whole batch each, are divided evenly, and gradients of that step count by them; fewer than workers are left out, with
     drop_last=True all of them.
 
+    `shares`: of the samples of each step, by rank, as `speeds` measures them, the same on all workers; they need not add up to 1. A worker gets
+    one sample at least, and its gradients count by its samples. None: all have the same.
+
     It has an epoch and a place, for checkpoints: `state_dict()`, `load_state_dict(state)`, `set_epoch(number)` and `epoch`."""
-    return shard(DataLoader(dataset, batch_size, shuffle, **options))
+    return shard(DataLoader(dataset, batch_size, shuffle, **options), shares)
 
 
-def shard(whole: DataLoader[Any]) -> ResumableLoader:
-    """This worker's part of `whole`, a loader that gives the batches of all, as loader has it. All workers call it. What is left
-    over at the end is left out where a data set or a sampler of your own makes the batches. An IterableDataset, and a loader with
+def shard(whole: DataLoader[Any], shares: Sequence[float] | None = None) -> ResumableLoader:
+    """This worker's part of `whole`, a loader that gives the batches of all, as loader has it, and `shares` as there. All workers call it.
+    What is left over at the end is left out where a data set or a sampler of your own makes the batches. An IterableDataset, and a loader with
     a DistributedSampler, are refused."""
     data.check_can_shard(whole)
+    weights = None if shares is None else data.check_shares(shares, workers())
     # From numbers of its own: what the program draws afterwards is what it draws alone.
     source = torch.Generator().manual_seed((torch.initial_seed() + next(_sharded)) % 2 ** 63)
     seed = int(torch.randint(2 ** 62, (1,), device="cpu", generator=source))
     if workers() == 1:
         return data.shard(whole, 0, 1, seed)
-    part = data.shard(whole, rank(), workers(), joined().broadcast_number(seed), data.Loader)
+    joined().compare("shares of the batches", [] if weights is None else [repr(weight) for weight in weights], "none")
+    part = data.shard(whole, rank(), workers(), joined().broadcast_number(seed), data.Loader, weights)
     part.uneven = _uneven
     return part
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler, get_worker_info
 
 from ..errors import PoseidonError
-from ..shares import part_of, turns
+from ..shares import divided, part_of, turns
 from . import random_numbers, refusals
 from .places import Numbers, Place, ResumableLoader, behind, length_of, resumable, samplers_of
 
@@ -60,24 +60,41 @@ class Turns(Sampler[Any]):
 class BatchTurns(Sampler[list[Any]]):
     """Of every `workers` batches of a sampler that of a rank. The samples of the batches that are left over at the end are
     divided evenly; fewer than workers are left out, and with drop_last all of them, as one process with batches of all workers
-    together leaves them out."""
+    together leaves them out. With `weights`, by rank, every step's samples are divided by them."""
 
     counts = "samples"
     begin_at = 0
 
-    def __init__(self, batches: BatchSampler, rank: int, workers: int) -> None:
-        self.batches, self.rank, self.workers = batches, rank, workers
+    def __init__(self, batches: BatchSampler, rank: int, workers: int, weights: Sequence[float] | None = None) -> None:
+        self.batches, self.rank, self.workers, self.weights = batches, rank, workers, weights
 
     @property
     def at_once(self) -> int:
         return self.batches.batch_size * self.workers
+
+    def part_of(self, samples: int) -> tuple[int, int]:
+        """The first of this worker's samples of a step that has so many, and the first behind them."""
+        if self.weights is None:
+            first, end = part_of(samples, self.rank, self.workers)
+            return int(first), int(end)
+        counts = divided(samples, self.weights)
+        return sum(counts[:self.rank]), sum(counts[:self.rank + 1])
 
     def __iter__(self) -> Iterator[list[Any]]:
         def share(rest: list[list[Any]], first: int, end: int) -> list[Any]:
             return list(itertools.chain(*rest))[first:end]
         batches = copy.copy(self.batches)
         batches.sampler = behind(batches.sampler, self.begin_at)
+        if self.weights is not None:
+            return self.weighted(batches)
         return turns(batches, self.rank, self.workers, len, share, self.batches.drop_last)
+
+    def weighted(self, batches: Iterable[list[Any]]) -> Iterator[list[Any]]:
+        given = iter(batches)
+        while step := list(itertools.chain(*itertools.islice(given, self.workers))):
+            if len(step) == self.at_once or not self.batches.drop_last and len(step) >= self.workers:
+                first, end = self.part_of(len(step))
+                yield step[first:end]
 
     @property
     def total(self) -> int | None:
@@ -90,20 +107,16 @@ class BatchTurns(Sampler[list[Any]]):
         samples = len(self.batches.sampler)  # type: ignore[arg-type]  # every sampler of a loader that has a length
         return samples - (samples - self.begin_at) % self.at_once if self.batches.drop_last else samples
 
-    @property
-    def last(self) -> int:
-        """This worker's samples of the step behind those."""
-        at_once = self.batches.batch_size
-        rest = (self.samples - self.begin_at) % self.at_once
-        if rest > at_once * (self.workers - 1):  # a batch for each, of which the last is smaller
-            return min(at_once, rest - at_once * self.rank)
-        first, end = part_of(rest, self.rank, self.workers)
-        return int(end - first)
-
-    @property
-    def even(self) -> int:
-        """The steps of a pass in which all workers have the same number of samples; at most one more comes behind them."""
-        return (self.samples - self.begin_at) // self.at_once
+    def samples_in(self, step: int) -> int | None:
+        """This worker's samples in that step of a pass, None where all workers have the same number."""
+        rest = self.samples - self.begin_at - step * self.at_once
+        if self.weights is None:
+            if rest >= self.at_once:
+                return None
+            if rest > (size := self.batches.batch_size) * (self.workers - 1):  # a batch for each, of which the last is smaller
+                return min(size, rest - size * self.rank)
+        first, end = self.part_of(min(rest, self.at_once))
+        return end - first
 
     def __len__(self) -> int:
         whole, left_over = divmod(len(self.batches), self.workers)
@@ -112,22 +125,21 @@ class BatchTurns(Sampler[list[Any]]):
 
 
 class Loader(ResumableLoader):
-    """One that says of how many samples its last batch is, where workers have different numbers of them, while its user has that
-    batch."""
+    """One that says of how many samples a batch is, where workers have different numbers of them, while its user has that batch."""
 
     uneven: Uneven
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # see above
         batches = super().__iter__()  # from where turns knows in which place it begins
         turns = vars(self)["batch_sampler"]
-        even = turns.even if isinstance(turns, BatchTurns) else None
         use = Use(self.uneven)
         for step, batch in enumerate(batches):
             use.next(step)
-            if step != even:
+            count = turns.samples_in(step) if isinstance(turns, BatchTurns) else None
+            if count is None:
                 yield batch
                 continue
-            with use.of(step, turns.last):
+            with use.of(step, count):
                 yield batch
 
 
@@ -188,7 +200,7 @@ class Use:
 
     @contextlib.contextmanager
     def of(self, step: int, count: int) -> Iterator[None]:
-        """While the loop has the last batch, of so many samples."""
+        """While the loop has a batch of so many samples."""
         before = self.uneven.passes()
         if self.read > 1 and before - self.began == step - self.read + 1:  # one for each batch, and some are behind
             raise refusals.read_ahead()
@@ -221,9 +233,18 @@ def check_can_shard(loader: DataLoader[Any]) -> None:
                             "are divided here", "INVALID_ARGUMENT")
 
 
-def shard(given: DataLoader[Any], rank: int, workers: int, seed: int,
-          kind: type[ResumableLoader] = ResumableLoader) -> ResumableLoader:
-    """The loader of this worker's batches, of class `kind`. `seed` is the same on all workers."""
+def check_shares(shares: Sequence[float], workers: int) -> list[float]:
+    """One of each worker, the same on all."""
+    weights = [float(one) for one in shares]
+    if len(weights) != workers or not all(0 < weight < float("inf") for weight in weights):
+        raise PoseidonError(f"the shares of the batches are {weights}, expected {workers} numbers above 0, one for each worker",
+                            "INVALID_ARGUMENT")
+    return weights
+
+
+def shard(given: DataLoader[Any], rank: int, workers: int, seed: int, kind: type[ResumableLoader] = ResumableLoader,
+          weights: Sequence[float] | None = None) -> ResumableLoader:
+    """The loader of this worker's batches, of class `kind`. `seed` and `weights` are the same on all workers."""
     part = copy.copy(given)
     where = "sampler" if given.batch_sampler is None else "batch_sampler"  # without: the data set has whole batches
     numbers = Numbers(seed)
@@ -232,7 +253,11 @@ def shard(given: DataLoader[Any], rank: int, workers: int, seed: int,
         numbers.note(getattr(one, "generator", None))
     sampler = in_one_order(getattr(given, where), numbers)
     # Of other samplers of batches nobody knows how many samples the last ones have.
-    turns = BatchTurns(sampler, rank, workers) if type(sampler) is BatchSampler else Turns(sampler, rank, workers)
+    counted = type(sampler) is BatchSampler
+    if weights is not None and not counted:
+        raise PoseidonError("the loader's batches are of a sampler or a data set of the program's own, expected a batch_size where shares are "
+                            "given: whole batches cannot be divided", "INVALID_ARGUMENT")
+    turns = BatchTurns(sampler, rank, workers, weights) if counted else Turns(sampler, rank, workers)
     if workers > 1 and len(turns) == 0:
         raise PoseidonError(f"the data set has {len(sampler)} batches, expected at least one for each of {workers} workers",
                             "INVALID_ARGUMENT")

@@ -140,7 +140,7 @@ class Group(ProcessGroup):
 
     def issue(self, results: list[torch.Tensor], given: Sequence[torch.Tensor], run: Callable[[Session], object]) -> Issued:
         """`given`: what is read; of a collective that gives none, its results."""
-        tensors = self.tensors
+        tensors, self.tensors = self.tensors, Staged()  # no tensor is held longer than its collective takes
         session, work, call = job.joined(), Issued(tensors.originals(results)), sys._getframe(1).f_code.co_name
         tensors.bring(given or results)
 

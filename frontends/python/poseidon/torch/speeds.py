@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast each worker computes, for batches by its speed."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from ..errors import PoseidonError
+from . import collectives, job
+
+UNTIMED = 2  # first steps, which load kernels and make memory
+
+
+def speeds(step: Callable[[], object], seconds: float = 1.0) -> list[float]:
+    """How many steps a second each worker makes, by rank, the same on all: for `loader(..., shares=...)`. All workers call it, before
+    distribute, and measure at the same time, as they will train.
+
+    `step`: a forward and backward pass of the model on a batch like those to come, the same amount of work on all workers; what it leaves in
+    `.grad` is the caller's. `seconds`: about how long it is repeated, three times at least. A device is waited for.
+
+    Raises PoseidonError where a model is distributed already: its gradients would be exchanged, of other numbers of steps on each worker."""
+    if not 0 < seconds < float("inf"):
+        raise PoseidonError(f"speeds was given {seconds} seconds, expected more than 0", "INVALID_ARGUMENT")
+    job.init()
+    if job.exchanges():
+        raise PoseidonError("speeds was called behind distribute, expected before: what the steps compute would be exchanged",
+                            "FAILED_PRECONDITION")
+    for _ in range(UNTIMED):
+        step()
+    finish()
+    collectives.barrier()
+    made, began = 0, time.perf_counter()
+    while made < 3 or time.perf_counter() - began < seconds:
+        step()
+        finish()
+        made += 1
+    own = made / (time.perf_counter() - began)
+    found = collectives.gather(job.joined(), torch.tensor(own, dtype=torch.float64, device="cpu"))
+    return [float(rate) for rate in found]
+
+
+def finish() -> None:
+    """Waits for what the device of this process was given."""
+    accelerator = getattr(torch, "accelerator", None)  # from torch 2.6 on
+    if accelerator is not None and accelerator.is_available():
+        accelerator.synchronize()
+    elif torch.cuda.is_available():
+        torch.cuda.synchronize()
