@@ -237,8 +237,8 @@ function(poseidon_test name)
 endfunction()
 
 # poseidon_pytest(name LABELS process TIMEOUT 600 COST 200 ENVIRONMENT A=b... ARGS -k "name or name")
-# makes the pytest files of this folder one ctest entry, or those of their cases that ARGS choose. Not under sanitizers: their
-# runtimes would have to be the first library in a foreign interpreter. COST: where it comes among those that run side by side,
+# makes the pytest files of this folder one ctest entry, or those of their cases that ARGS choose. Not under sanitizers, whose
+# runtimes have to be the first library in a foreign interpreter (tests/torch/CMakeLists.txt has one that is). COST: where it comes among those that run side by side,
 # the highest first.
 function(poseidon_pytest name)
   if(NOT POSEIDON_TESTS OR POSEIDON_SANITIZE)
