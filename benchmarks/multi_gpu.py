@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the table of docs/multi-gpu.md: what the planner predicts for four machines with 1 to 8 GPUs each. Nothing is measured.
 
-  python3 -m benchmarks.multi_gpu [--poseidon PATH]
+  python3 -m benchmarks.multi_gpu [--poseidon PATH] [--copy-rate 80Gbit]
 
-A cell is the speed-up over one GPU that the plan predicts. The workers of a machine combine through its memory, at 80 Gbit/s, and share
-its link. GPUs are those of the profiles (2016 to 2019), and eight times as fast.
+A cell is the speed-up over one GPU that the plan predicts. The workers of a machine combine through its memory, which each copies at the
+given rate, and share its link. What NCCL within a machine could bring at most: --copy-rate 8000Gbit, at which copies take no time. GPUs are those of the profiles (2016 to 2019), and eight times as fast.
 """
 import argparse
 import json
@@ -25,7 +25,6 @@ FASTER = (1, 8)
 MACHINES = 4
 GPUS = (1, 2, 4, 8)
 RATES = ("1G", "10G", "25G", "100G")
-COPY_RATE = "80Gbit"
 
 
 def faster(profile, times):
@@ -34,30 +33,32 @@ def faster(profile, times):
     return profile | {"layers": layers, "product_flops": profile["product_flops"] * times}
 
 
-def speed_up(poseidon, folder, profile, gpus, rate):
+def speed_up(options, folder, profile, gpus, rate):
     source, made = folder / "profile.json", folder / "plan.json"
     source.write_text(json.dumps(profile))
-    words = [poseidon, "plan", source, "--workers", MACHINES * gpus, "--per-host", gpus, "--rate", rate, "--copy-rate", COPY_RATE, "--json", made]
+    words = [options.poseidon, "plan", source, "--workers", MACHINES * gpus, "--per-host", gpus, "--rate", rate, "--copy-rate",
+             options.copy_rate, "--json", made]
     subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL)
     return json.loads(made.read_text())["prediction"]["speedup"]
 
 
-def rows(poseidon, folder):
+def rows(options, folder):
     for name in PROFILES:
         for times in FASTER:
             profile = faster(timing.profile(name), times)
             words = name + (f", GPUs {times} times as fast" if times > 1 else "")
             for gpus in GPUS:
                 yield [f"{words}, {MACHINES} x {gpus}", str(MACHINES * gpus),
-                       *(f"{speed_up(poseidon, folder, profile, gpus, rate):.1f}" for rate in RATES)]
+                       *(f"{speed_up(options, folder, profile, gpus, rate):.1f}" for rate in RATES)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--poseidon", default=ROOT / "build" / "release" / "bin" / "poseidon")
+    parser.add_argument("--copy-rate", default="80Gbit", help="of a worker, to and from its machine's memory (default: %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = list(rows(options.poseidon, pathlib.Path(folder)))
+        found = list(rows(options, pathlib.Path(folder)))
     print(table(["model, machines x GPUs", "GPUs", *(f"{rate[:-1]} Gbit/s" for rate in RATES)], found))
 
 
