@@ -78,6 +78,12 @@ def test_factors_are_multiplied_on_the_devices(bench, late):
     assert done.summary["replicas_equal"]
     [entry] = [entry for entry in done.summary["plan"] if entry["layer"] == "ip1"]
     assert entry["scheme"] == "sfb" and entry["counted_bytes"]["sent"] > 0
+    # On two machines of two: gathered there, and multiplied by each worker's device all the same.
+    four = bench.train(solver, "--workers", 4, "--gpu", "0", "--machines", "a,a,b,b", "--scheme", "ip1=sfb", run_dir="levels", environment=late)
+    assert four.summary["replicas_equal"]
+    assert json.loads((four.run_dir / "plan.json").read_text())["host_of_rank"] == [0, 0, 1, 1]
+    flat = bench.train(solver, "--workers", 4, "--gpu", "0", "--levels", "flat", "--scheme", "ip1=sfb", run_dir="flat", environment=late)
+    assert four.summary["test"]["loss"] == pytest.approx(flat.summary["test"]["loss"], rel=1e-3)
 
 
 def test_commands_compute_on_a_device(bench, late):
