@@ -22,7 +22,7 @@ void Exchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
 }
 
 // A tensor that is placed whole has one owner, which sums it when all of it is there: it is one lane's.
-std::uint16_t Exchange::divides_over() const { return placement_ == plan::Placement::kEven ? shards_ : 0; }
+std::uint16_t Exchange::divides_over() const { return plan::DividesOver(placement_, shards_); }
 
 void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
   if (server_) server_->UsePlan(model, plan);

@@ -10,8 +10,9 @@
 
 namespace poseidon::local {
 
-HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts, const Division& division)
-    : WrappedExchange(std::move(among_hosts)), level_(level), division_(division) {}
+HostExchange::HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts, const Division& division,
+                           std::function<void(const Status&)> fail)
+    : WrappedExchange(std::move(among_hosts)), level_(level), division_(division), fail_(std::move(fail)) {}
 
 void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   const std::uint16_t leaders = level_.leaders();
@@ -20,6 +21,7 @@ void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layer
   const auto stretches =
       plan::StretchesOfLeaders(layers, plan::AssignSlices(layers, division_.shards, division_.placement), lane_of_layer,
                                leaders, division_.lanes);
+  std::vector<bool> led(layers.size(), false);
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
     if (layers[i].is_table()) continue;
     // By place: the leaders, and behind them those who lead nothing.
@@ -30,8 +32,10 @@ void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layer
         (*parts)[leader].push_back({stretch.first * size, (stretch.first + stretch.count) * size});
       }
     }
+    led[i] = !(*parts)[level_.place()].empty();
     parts_.insert_or_assign(wire::Key{model, LayerId(i)}, std::move(parts));
   }
+  if (level_.leads()) level_.LeaderOf(model).Lead(scheme(), std::move(led));
   WrappedExchange::Declare(model, layers);
 }
 
@@ -51,12 +55,21 @@ void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   auto both = std::make_shared<Both>(Both{std::move(request), (leads ? 1 : 0) + (follows ? 1 : 0), OkStatus()});
   // First what others wait for.
   if (follows) {
-    level_.FollowerOf(key.model).Contribute(share, [both](const Status& status) { EndOne(*both, status); });
+    level_.FollowerOf(key.model).Contribute(
+        share, alive_.Guard([this, both](const Status& status) { EndOne(*both, status); },
+                            [both](const Status& status) { EndGone(*both, status); }));
   }
   if (leads) StartForHost(key, share, both);
 }
 
+// Where one part fails, the other may wait for leaders that have failed likewise and say nothing: the job ends. Its memory
+// stays lent until then.
 void HostExchange::EndOne(Both& both, const Status& status) {
+  EndGone(both, status);
+  if (!status.ok() && both.left > 0) fail_(status);
+}
+
+void HostExchange::EndGone(Both& both, const Status& status) {
   if (both.failure.ok()) both.failure = status;
   if (--both.left == 0) std::exchange(both.own.done, {})(both.failure);
 }
@@ -66,7 +79,7 @@ void HostExchange::StartForHost(const wire::Key& key, const Share& share, const 
       share,
       alive_.Guard([this, key, both](const Result<sync::Contribution>& combined) { ExchangeCombined(key, both, combined); },
                    [both](const Result<sync::Contribution>& combined) {
-                     EndOne(*both, combined.ok() ? Unavailable("the exchange is gone") : combined.status());
+                     EndGone(*both, combined.ok() ? Unavailable("the exchange is gone") : combined.status());
                    }));
 }
 
@@ -75,9 +88,11 @@ void HostExchange::ExchangeCombined(const wire::Key& key, const std::shared_ptr<
   if (!combined.ok()) return EndOne(*both, combined.status());
   Completion done = alive_.Guard(
       [this, key, both](const Status& status) {
-        level_.LeaderOf(key.model).Spread(key.layer, status, [both](const Status& spread) { EndOne(*both, spread); });
+        level_.LeaderOf(key.model).Spread(key.layer, status,
+                                          alive_.Guard([this, both](const Status& spread) { EndOne(*both, spread); },
+                                                       [both](const Status& spread) { EndGone(*both, spread); }));
       },
-      [both](const Status&) { EndOne(*both, Unavailable("the exchange is gone")); });
+      [both](const Status&) { EndGone(*both, Unavailable("the exchange is gone")); });
   inner().Start(key, {*combined, both->own.priority, both->own.gathered, std::move(done)});
 }
 

@@ -3,6 +3,7 @@
 #define POSEIDON_LOCAL_HOST_EXCHANGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -28,7 +29,9 @@ class HostExchange final : public sync::WrappedExchange {
     std::uint16_t shards = 1;
     plan::Placement placement = plan::Placement::kEven;
   };
-  HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts, const Division& division);
+  // `fail` ends the job (sync::ExchangeEnvironment::fail).
+  HostExchange(HostLevel& level, std::unique_ptr<sync::Exchange> among_hosts, const Division& division,
+               std::function<void(const Status&)> fail);
 
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
   void Start(const wire::Key& key, sync::SyncRequest request) override;
@@ -40,12 +43,14 @@ class HostExchange final : public sync::WrappedExchange {
     int left = 0;
     Status failure;
   };
-  static void EndOne(Both& both, const Status& status);
+  void EndOne(Both& both, const Status& status);
+  static void EndGone(Both& both, const Status& status);
   void StartForHost(const wire::Key& key, const Share& share, const std::shared_ptr<Both>& both);
   void ExchangeCombined(const wire::Key& key, const std::shared_ptr<Both>& both, const Result<sync::Contribution>& combined);
 
   HostLevel& level_;
   const Division division_;
+  const std::function<void(const Status&)> fail_;
   std::map<wire::Key, std::shared_ptr<const Parts>> parts_;  // of every layer but tables
   Alive alive_;
 };

@@ -21,7 +21,7 @@ HostLevel::OfModel& HostLevel::Of(ModelId model) {
 Status HostLevel::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   POSEIDON_ASSERT_ON(executor_);
   OfModel& of = Of(model);
-  if (place_.place < place_.leaders) {
+  if (leads()) {
     of.leader = std::make_unique<Leader>(executor_, mesh_, place_.members, place_.place, of.memory, trace_);
     of.leader->Declare(model, layers);
   }

@@ -35,6 +35,7 @@ class HostLevel final : public messaging::FrameSink {
   std::size_t workers() const { return place_.members.size(); }
   std::size_t place() const { return place_.place; }
   std::uint16_t leaders() const { return place_.leaders; }
+  bool leads() const { return place_.place < place_.leaders; }
 
   // The layers of a model, once. The first worker of the host makes the memory for them, and the others attach to it.
   Status Declare(ModelId model, std::span<const plan::LayerSpec> layers);

@@ -27,6 +27,11 @@ void Leader::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   }
 }
 
+void Leader::Lead(plan::Scheme scheme, std::vector<bool> layers) {
+  POSEIDON_ASSERT_ON(executor_);
+  led_.insert_or_assign(scheme, std::move(layers));
+}
+
 // ---- shares come in
 
 Result<MutableBytes> Leader::PlaceFor(MemberId, const wire::FrameHeader&) {
@@ -66,6 +71,11 @@ Status Leader::OnFrame(MemberId from, const wire::FrameHeader& header, ConstByte
     return DataLoss("a message about shared memory names no layer");
   }
   LayerState& state = layers_[header.layer.value()];
+  const auto led = led_.find(header.scheme);
+  if (led == led_.end() || !led->second[header.layer.value()]) {
+    return DataLoss("member " + std::to_string(from.value()) + " brings layer '" + state.spec.name + "' as " +
+                    std::string(plan::NameOf(header.scheme)) + ", which this worker does not lead");
+  }
   if (state.arrivals[place].here) {
     return DataLoss("member " + std::to_string(from.value()) + " brings layer '" +
                     state.spec.name + "' twice");

@@ -3,6 +3,7 @@
 #define POSEIDON_LOCAL_LEADER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -29,6 +30,8 @@ class Leader final : public messaging::FrameSink {
 
   // The layers of a model, once.
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers);
+  // Of which layers it leads some under a scheme, by number; none before. Behind Declare.
+  void Lead(plan::Scheme scheme, std::vector<bool> layers);
 
   // What the host brings: the own contribution, but `gradient` is the unscaled sum, of the part that this worker leads, and
   // where the mean shall be written, `factors`, where the scheme takes them, are all workers' rows, multiplied by their weights and lent until Spread, it is
@@ -101,6 +104,7 @@ class Leader final : public messaging::FrameSink {
   TraceRecorder* const trace_;
   ModelId model_;
   std::vector<LayerState> layers_;
+  std::map<plan::Scheme, std::vector<bool>> led_;
   Status abandoned_;
 };
 

@@ -55,6 +55,12 @@ class LocalTest : public ::testing::Test {
     return share;
   }
 
+  static void LeadAll(sim::Resident<Leader>& leader, std::size_t layers) {
+    for (const plan::Scheme scheme : {plan::Scheme::kKeyValue, plan::Scheme::kFactorBroadcast}) {
+      leader->Lead(scheme, std::vector<bool>(layers, true));
+    }
+  }
+
   sim::Simulation simulation_{sim::SimulationOptions{}};
   const std::unique_ptr<Executor> io_ = simulation_.MakeExecutor(simulation_.AddProcess("worker"));
   messaging::testing::Nobody nobody_;
@@ -68,6 +74,7 @@ class LeaderTest : public LocalTest {
   LeaderTest() {
     EXPECT_TRUE(memory_->Declare(ModelId(0), Layers()).ok());
     leader_->Declare(ModelId(0), Layers());
+    LeadAll(leader_, 2);
   }
   Status Say(std::uint16_t from, const wire::FrameHeader& header) {
     return leader_->OnFrame(MemberId(from), header, {});
@@ -263,7 +270,7 @@ TEST_F(LocalTest, TheExchangeAmongHostsGetsTheWholeContribution) {
   HostLevel level(*io_, mesh_, {.members = {MemberId(3)}, .self_rank = Rank(0)}, nullptr);
   auto inner = std::make_unique<sync::testing::KeptExchange>();
   sync::testing::KeptExchange& kept = *inner;
-  HostExchange exchange(level, std::move(inner), {});
+  HostExchange exchange(level, std::move(inner), {}, [](const Status& why) { FAIL() << why.message(); });
   sync::Contribution own = sync::testing::FullContribution(gradient_);
   own.absent = false;
   own.factors = std::nullopt;  // of a dense layer
@@ -277,6 +284,41 @@ TEST_F(LocalTest, TheExchangeAmongHostsGetsTheWholeContribution) {
   ASSERT_TRUE(kept.kept.has_value());
   EXPECT_TRUE(*kept.kept == own);
   EXPECT_EQ(kept.kept->priority, kFirst);
+}
+
+// Both leaders of a host refuse the sum of the weights, so neither has a mean for the other.
+TEST_F(LocalTest, APartThatFailsEndsTheJob) {
+  HostLevel level(*io_, mesh_, {.members = {MemberId(3), MemberId(4)}, .leaders = 2, .self_rank = Rank(0)}, nullptr);
+  std::vector<StatusCode> failures;
+  auto inner = std::make_unique<sync::testing::KeptExchange>();
+  inner->divided_over = 1;
+  HostExchange exchange(level, std::move(inner), {},
+                        [&](const Status& why) { failures.push_back(why.code()); });
+  const std::vector<plan::LayerSpec> layers = {{.name = "large", .elements = 1 << 20}};
+  std::vector<float> large(1 << 20, 1);
+  std::vector<StatusCode> done;
+  io_->Post([&] {
+    ASSERT_TRUE(level.Declare(ModelId(0), layers).ok());
+    exchange.Declare(ModelId(0), layers);
+    sync::SyncRequest request;
+    request.step = Step(5);
+    request.gradient = ViewOf(std::span(large));
+    request.weight = 0xffff'ffff;
+    request.done = [&](const Status& status) { done.push_back(status.code()); };
+    exchange.Start({ModelId(0), LayerId(0)}, std::move(request));
+  });
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  io_->Post([&] {
+    wire::FrameHeader word = Word(0, 5);
+    word.weight = 1;
+    EXPECT_TRUE(level.OnFrame(MemberId(4), word, {}).ok());
+  });
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  EXPECT_EQ(failures, std::vector{StatusCode::kInvalidArgument});
+  EXPECT_TRUE(done.empty()) << "the gradient is still lent";
+  io_->Post([&] { level.Abandon(Unavailable("over")); });
+  simulation_.RunFor(std::chrono::milliseconds(1));
+  EXPECT_EQ(done, std::vector{StatusCode::kInvalidArgument}) << "what failed first";
 }
 
 TEST_F(LeaderTest, AbandonFailsWhatWaitsAndWhatFollows) {
@@ -300,6 +342,7 @@ TEST_F(LeaderTest, AbandonedBetweenTwoStretchesItGoesNoFurther) {
   sim::Resident<Leader> leader(simulation_, *io_, *io_, mesh_, two, std::size_t{0}, memory.object(), nullptr);
   ASSERT_TRUE(memory->Declare(ModelId(0), layers).ok());
   leader->Declare(ModelId(0), layers);
+  LeadAll(leader, 1);
   std::vector<float> large(elements, 1);
   Share share = ShareOf(0, 5);
   share.gradient = ViewOf(std::span(large));
@@ -444,6 +487,7 @@ TEST_F(LocalTest, AWorkerLeadsItsPartAndFollowsInTheOthers) {
   ASSERT_TRUE(memory->Attach(MemberId(3), (*segment)->offer()).ok());
   ASSERT_TRUE(memory->Declare(ModelId(0), Layers()).ok());
   leader->Declare(ModelId(0), Layers());
+  leader->Lead(plan::Scheme::kKeyValue, {true, false});
   follower->Declare(ModelId(0), Layers());
   const auto numbers = [&](std::size_t place) { return reinterpret_cast<float*>(memory->SlotOf(LayerId(0), place)); };
   float* const mean = reinterpret_cast<float*>(memory->MeanOf(LayerId(0)));
@@ -468,6 +512,7 @@ TEST_F(LocalTest, AWorkerLeadsItsPartAndFollowsInTheOthers) {
                        {wire::Wait::For::kShare, ModelId(0), LayerId(0), Step(5), {MemberId(3), MemberId(7)}},
                        {wire::Wait::For::kMean, ModelId(0), LayerId(0), Step(5), {MemberId(3)}}}));
   EXPECT_FALSE(leader->OnFrame(MemberId(4), Word(0, 5), {}).ok()) << "its own";
+  EXPECT_FALSE(leader->OnFrame(MemberId(3), Word(1, 5, 1), {}).ok()) << "another's";
   EXPECT_TRUE(leader->OnFrame(MemberId(3), Word(0, 5), {}).ok());
   EXPECT_TRUE(leader->OnFrame(MemberId(7), Word(0, 5), {}).ok());
   simulation_.RunFor(std::chrono::milliseconds(1));

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "poseidon/base/check.h"
+#include "poseidon/plan/lanes.h"
 #include "poseidon/plan/schemes.h"
 #include "poseidon/plan/send_order.h"
 
@@ -21,12 +22,11 @@ double ProductSeconds(double flops, const ClusterSpec& cluster) {
   return cluster.rebuild_flops > 0 ? flops / cluster.rebuild_flops : 0;
 }
 
-LayerPayload PayloadUnder(const LayerSpec& layer, std::span<const Slice> slices, Scheme scheme,
-                          const ClusterSpec& cluster, std::span<const std::uint32_t> rows) {
+LayerPlan PlanUnder(Scheme scheme, std::span<const std::uint32_t> rows) {
   LayerPlan layer_plan;
   layer_plan.scheme = scheme;
   layer_plan.measured.rows.assign(rows.begin(), rows.end());
-  return PayloadOf(layer, slices, layer_plan, cluster);
+  return layer_plan;
 }
 
 // Returns the seconds that a layer waits on its host before and after the network: the shares go into the shared
@@ -149,7 +149,7 @@ std::vector<NodeBytes> MachineBytes(const LayerSpec& layer, std::span<const Slic
     input.servers = 0;
     return AtLeaders(row.payload(input), cluster).workers;
   }
-  LayerPayload payload = PayloadUnder(layer, slices, scheme, cluster, rows);
+  LayerPayload payload = PayloadOf(layer, slices, PlanUnder(scheme, rows), cluster);
   payload.workers.insert(payload.workers.end(), payload.servers.begin(), payload.servers.end());
   return payload.workers;
 }
@@ -200,13 +200,14 @@ double JudgedSeconds(const StepPrediction& prediction) {
 }
 
 StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vector<Slice>> slices,
-                     const ClusterSpec& cluster, std::span<const LayerMeasurement> measured, bool waits_for_all)
+                     const ClusterSpec& cluster, std::span<const LayerMeasurement> measured, bool waits_for_all,
+                     Placement placement)
     : cluster_(cluster), waits_for_all_(waits_for_all), forward_order_(ForwardOrder(layers)) {
   POSEIDON_CHECK(slices.size() == layers.size() && measured.size() == layers.size(),
                  "the model needs slices and a measurement for each layer");
+  const DividedPayloads divided(layers, cluster, placement);
   const auto choice_of = [&](std::size_t i, Scheme scheme) -> Choice {
-    const LayerPayload payload =
-        PayloadUnder(layers[i], slices[i], scheme, cluster, measured[i].rows);
+    const LayerPayload payload = divided.Of(i, layers[i], slices[i], PlanUnder(scheme, measured[i].rows));
     return Choice{.cost = CostOf(layers[i], slices[i], scheme, cluster, measured[i]),
                   .busiest_worker = BusiestWorker(payload),
                   .workers = payload.workers,
@@ -294,7 +295,7 @@ StepPrediction StepModel::Bound(std::span<const Scheme> schemes, const Speeds& s
     const double busy =
         (prediction.compute * computing + prediction.network_cpu) / cluster_.cores_per_worker;
     // However many cores are idle, a lane serves the network with one thread.
-    const double serving = prediction.network_cpu / (cluster_.leaders() * cluster_.lanes);
+    const double serving = prediction.network_cpu / cluster_.lanes;
     prediction.step = std::max({prediction.step, busy, serving});
     prediction.wait_free = std::max({prediction.wait_free, busy, serving});
   }

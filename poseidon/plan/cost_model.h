@@ -88,9 +88,10 @@ struct Speeds {
 class StepModel {
  public:
   // All spans have one entry per layer in declaration order; the model keeps no reference to them. `waits_for_all`: the next
-  // step begins when all transfers are over, so the step is the wait-free one.
+  // step begins when all transfers are over, so the step is the wait-free one. `placement`: of `slices`.
   StepModel(std::span<const LayerSpec> layers, std::span<const std::vector<Slice>> slices,
-            const ClusterSpec& cluster, std::span<const LayerMeasurement> measured, bool waits_for_all = false);
+            const ClusterSpec& cluster, std::span<const LayerMeasurement> measured, bool waits_for_all = false,
+            Placement placement = Placement::kEven);
 
   // `schemes`: one per layer, that applies to it or is kDense; factors only where its rows are known.
   //

@@ -146,11 +146,11 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
   if (plan.cluster.host_of_rank.empty()) {
     text += "a worker sends " + BytesText(plan.bytes_sent) + " per step";
   } else {
-    text += std::to_string(plan.cluster.workers) + " workers combine on " +
-            std::to_string(plan.cluster.contributors()) + " hosts; a host sends " +
-            BytesText(plan.bytes_sent) + " per step";
     const std::uint16_t leaders = plan.cluster.leaders();
-    if (leaders > 1) text += " through " + std::to_string(leaders) + " of its workers";
+    text += std::to_string(plan.cluster.workers) + " workers combine on " +
+            std::to_string(plan.cluster.contributors()) + " hosts; " +
+            (leaders > 1 ? std::to_string(leaders) + " of each exchange for it, and send " : "a host sends ") +
+            BytesText(plan.bytes_sent) + (leaders > 1 ? " each per step at most" : " per step");
   }
   if (plan.cluster.lanes > 1) text += " through " + std::to_string(plan.cluster.lanes) + " lanes";
   // A forced scheme may send more than slices would; then nothing is saved.

@@ -49,7 +49,7 @@ std::uint32_t HostCount(std::span<const std::uint32_t> host_of_rank);
 // The ranks of one host, ascending. The first LeadersPerHost of them are its leaders.
 std::vector<std::uint16_t> RanksOf(std::span<const std::uint32_t> host_of_rank, std::uint32_t host);
 
-// More leaders of a host divide a layer into parts of which the messages cost what the next one gains.
+// With more leaders the messages of the smaller parts cost what another leader gains.
 inline constexpr std::uint16_t kMostLeaders = 8;
 
 // How many leaders every host has: as many as the host with the fewest workers has of them, at most kMostLeaders. 1 beside

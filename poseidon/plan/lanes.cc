@@ -100,38 +100,43 @@ std::vector<std::vector<std::vector<Stretch>>> StretchesOfLeaders(std::span<cons
   return of_layers;
 }
 
-std::vector<LayerPayload> PayloadsOf(std::span<const LayerSpec> layers, const std::vector<std::vector<Slice>>& slices,
-                                     std::span<const LayerPlan> plans, const ClusterSpec& cluster) {
-  const std::uint16_t leaders = cluster.leaders();
-  const auto all = static_cast<std::uint16_t>(leaders * cluster.lanes);
-  const std::vector<std::uint16_t> of_slices = DealToLanes(layers, all, cluster.shards());
-  const std::vector<std::uint16_t> of_factors = DealToLanes(layers, all, 0);
-  std::vector<LayerPayload> payloads;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    LayerPayload whole = PayloadOf(layers[i], slices[i], plans[i], cluster);
-    if (leaders == 1 || layers[i].is_table()) {
-      payloads.push_back(std::move(whole));
-      continue;
+DividedPayloads::DividedPayloads(std::span<const LayerSpec> layers, const ClusterSpec& cluster, Placement placement)
+    : cluster_(cluster) {
+  const auto lanes = static_cast<std::uint16_t>(cluster.leaders() * cluster.lanes);
+  of_slices_ = DealToLanes(layers, lanes, DividesOver(placement, cluster.shards()));
+  of_factors_ = DealToLanes(layers, lanes, 0);
+}
+
+LayerPayload DividedPayloads::Of(std::size_t index, const LayerSpec& layer, std::span<const Slice> slices,
+                                 const LayerPlan& plan) const {
+  LayerPayload whole = PayloadOf(layer, slices, plan, cluster_);
+  if (cluster_.leaders() == 1 || layer.is_table()) return whole;
+  LayerPayload divided{.workers = std::vector<NodeBytes>(cluster_.workers), .servers = {}};
+  const auto add = [&](std::uint16_t lane, const LayerPayload& of_hosts) {
+    for (std::uint32_t host = 0; host < cluster_.contributors(); ++host) {
+      const std::vector<std::uint16_t> ranks = RanksOf(cluster_.host_of_rank, host);
+      NodeBytes& own = divided.workers[ranks[lane / cluster_.lanes]];
+      own = own + of_hosts.workers[ranks.front()];
     }
-    LayerPayload divided{.workers = std::vector<NodeBytes>(cluster.workers), .servers = {}};
-    const auto add = [&](std::uint16_t lane, const LayerPayload& of_hosts) {
-      for (std::uint32_t host = 0; host < cluster.contributors(); ++host) {
-        const std::vector<std::uint16_t> ranks = RanksOf(cluster.host_of_rank, host);
-        NodeBytes& own = divided.workers[ranks[lane / cluster.lanes]];
-        own = own + of_hosts.workers[ranks.front()];
-      }
-    };
-    const std::uint16_t lane = TakesFactors(plans[i].scheme) ? of_factors[i] : of_slices[i];
-    if (lane != kEveryLane) {
-      add(lane, whole);
-    } else {
-      for (std::uint16_t each = 0; each < all; ++each) {
-        const auto own = SlicesOfLane({slices[i]}, std::span(&kEveryLane, 1), {each, all});
-        add(each, PayloadOf(layers[i], own[0], plans[i], cluster));
-      }
-    }
-    payloads.push_back(std::move(divided));
+  };
+  const std::uint16_t lane = TakesFactors(plan.scheme) ? of_factors_[index] : of_slices_[index];
+  if (lane != kEveryLane) {
+    add(lane, whole);
+    return divided;
   }
+  const auto lanes = static_cast<std::uint16_t>(cluster_.leaders() * cluster_.lanes);
+  const std::vector<std::vector<Slice>> of_layer = {{slices.begin(), slices.end()}};
+  for (std::uint16_t each = 0; each < lanes; ++each) {
+    add(each, PayloadOf(layer, SlicesOfLane(of_layer, std::span(&kEveryLane, 1), {each, lanes})[0], plan, cluster_));
+  }
+  return divided;
+}
+
+std::vector<LayerPayload> PayloadsOf(std::span<const LayerSpec> layers, const std::vector<std::vector<Slice>>& slices,
+                                     std::span<const LayerPlan> plans, const ClusterSpec& cluster, Placement placement) {
+  const DividedPayloads divided(layers, cluster, placement);
+  std::vector<LayerPayload> payloads;
+  for (std::size_t i = 0; i < layers.size(); ++i) payloads.push_back(divided.Of(i, layers[i], slices[i], plans[i]));
   return payloads;
 }
 

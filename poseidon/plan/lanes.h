@@ -61,9 +61,27 @@ std::vector<std::vector<std::vector<Stretch>>> StretchesOfLeaders(std::span<cons
                                                                   std::span<const std::uint16_t> lane_of_layer,
                                                                   std::uint16_t leaders, std::uint16_t lanes);
 
-// Returns what every worker moves for every layer (PayloadOf), a host's traffic at those of its leaders that carry it.
+// Over how many shards DealToLanes is to divide layers whose slices are placed like this: compared systems divide none.
+constexpr std::uint16_t DividesOver(Placement placement, std::uint16_t shards) {
+  return placement == Placement::kEven ? shards : 0;
+}
+
+// What every worker moves (PayloadOf), a host's traffic at those of its leaders that carry it.
+class DividedPayloads {
+ public:
+  // `layers` are all of the model's. Nothing is referred to afterwards.
+  DividedPayloads(std::span<const LayerSpec> layers, const ClusterSpec& cluster, Placement placement);
+  LayerPayload Of(std::size_t index, const LayerSpec& layer, std::span<const Slice> slices, const LayerPlan& plan) const;
+
+ private:
+  ClusterSpec cluster_;
+  std::vector<std::uint16_t> of_slices_;   // lanes, by layer (DealToLanes)
+  std::vector<std::uint16_t> of_factors_;
+};
+// Of every layer.
 std::vector<LayerPayload> PayloadsOf(std::span<const LayerSpec> layers, const std::vector<std::vector<Slice>>& slices,
-                                     std::span<const LayerPlan> plans, const ClusterSpec& cluster);
+                                     std::span<const LayerPlan> plans, const ClusterSpec& cluster,
+                                     Placement placement = Placement::kEven);
 
 }  // namespace poseidon::plan
 

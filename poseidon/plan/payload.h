@@ -52,13 +52,13 @@ LayerPayload FactorScatterPayload(const FactorShape& shape, DType dtype,
                                   std::span<const std::uint32_t> rows, std::uint32_t workers,
                                   std::uint32_t servers, std::uint16_t shards);
 
-// Turns the traffic of hosts, by host, into that of workers, by rank: a host's traffic is its leader's. That of flat
-// workers stays as it is.
+// Turns the traffic of hosts, by host, into that of workers, by rank: at the lowest rank of a host is what its leaders move
+// together (plan/lanes.h divides it among them). That of flat workers stays as it is.
 LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster);
 
 // By the scheme of `layer_plan`, with the rows it was measured with. Where workers combine on their
-// hosts first, a host's leader exchanges for all its workers what a worker does above, with P hosts
-// and the sum of their rows, and the others nothing. Rows of a table go from each worker to each other all the same.
+// hosts first, a host exchanges what a worker does above, with P hosts and the sum of their rows, and it is booked at the
+// lowest rank of each (AtLeaders). Rows of a table go from each worker to each other all the same.
 LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
                        const LayerPlan& layer_plan, const ClusterSpec& cluster);
 

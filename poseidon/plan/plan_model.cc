@@ -29,7 +29,7 @@ StepModel ModelOf(const Plan& plan, std::span<const LayerSpec> layers, const Clu
   for (const LayerPlan& layer : plan.layers) measured.push_back(layer.measured);
   // Slices do not depend on the plan (slices.h), so these are the ones that the planner counted.
   const auto shards = static_cast<std::uint16_t>(cluster.shards());
-  return StepModel(layers, AssignSlices(layers, shards, placement), cluster, measured);
+  return StepModel(layers, AssignSlices(layers, shards, placement), cluster, measured, /*waits_for_all=*/false, placement);
 }
 
 double SufficientRate(const Plan& plan, std::span<const LayerSpec> layers) {

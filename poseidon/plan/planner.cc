@@ -576,7 +576,7 @@ Result<Plan> MakePlan(std::span<const LayerSpec> layers, const ClusterSpec& clus
                       std::span<const LayerMeasurement> measurements, const PlanOptions& options) {
   POSEIDON_RETURN_IF_ERROR(Check(layers, cluster, measurements, options));
   const auto slices = AssignSlices(layers, cluster.shards(), options.placement);
-  const StepModel model(layers, slices, cluster, measurements, options.waits_for_all);
+  const StepModel model(layers, slices, cluster, measurements, options.waits_for_all, options.placement);
   const Reasons reasons(layers, model, measurements, options);
 
   Plan plan;

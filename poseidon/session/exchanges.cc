@@ -33,7 +33,7 @@ sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, const Lanes&
     if (level != nullptr) {
       const local::HostExchange::Division division{
           .lanes = lanes.count(), .shards = env.among.shards(), .placement = env.strategy.placement};
-      exchange = std::make_unique<local::HostExchange>(*level, std::move(exchange), division);
+      exchange = std::make_unique<local::HostExchange>(*level, std::move(exchange), division, env.fail);
     }
     if (device != nullptr && !device->host_accessible()) {
       exchange = std::make_unique<sync::StagedExchange>(env.io, std::move(exchange), *device);

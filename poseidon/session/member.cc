@@ -148,7 +148,8 @@ Status Member::CheckBandwidth(std::size_t lanes) const {
   const double least = 1.005 * bandwidth * messaging::kLeastPace / pace;  // its text is rounded
   return JobFailure(InvalidArgument("the least bandwidth of a member is " + RateText(8 * bandwidth) + ", expected at least " +
                                     RateText(8 * least) + " for " + std::to_string(roster.size()) + " members" +
-                                    (lanes > 1 ? " with " + std::to_string(lanes) + " lanes" : "")));
+                                    (lanes > 1 ? " with " + std::to_string(lanes) + " lanes" : "") +
+                                    (leaders() > 1 ? ", of which " + std::to_string(leaders()) + " of each host exchange for it" : "")));
 }
 
 MemberId Member::NextInRing() const {

@@ -118,7 +118,7 @@ class Model {
   // How the layer is to be pushed in `step`, which has begun.
   Result<plan::Scheme> SchemeOf(LayerId layer, Step step) const;
   // Whether the mean of a step under `scheme` is handed out as what all workers brought (Gathered): of a table, and of a
-  // layer whose product the device makes, unless workers combine on their hosts, where a leader makes it.
+  // layer whose product the device makes.
   bool Gathers(LayerId layer, plan::Scheme scheme) const;
 
   // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient. Gradient and

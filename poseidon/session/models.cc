@@ -164,14 +164,13 @@ bool Models::CheckMemory(std::uint64_t needed) {
 // Over which this member's link is divided, those of the other leaders of its host among them.
 std::size_t Models::connections() const { return member_.layer_peers() * lanes_.count() * member_.leaders(); }
 
-// One of a host measures the link. The others know it by the plan.
+// The first leader of a host measures the link. The others know it by the plan; what they are held to they know themselves.
 LinkMeasurement Models::link() const {
-  const bool measured = formation_.link().bytes_per_second > 0;
-  if (measured || member_.leaders() == 1 || models_.empty() || !models_.begin()->second.provisional_plan) {
-    return formation_.link();
-  }
+  const bool first = models_.empty() || !models_.begin()->second.provisional_plan;
+  if (member_.leaders() == 1 || member_.place_on_host() == 0 || first) return formation_.link();
   const plan::ClusterSpec& cluster = models_.begin()->second.provisional_plan->cluster;
-  return {.bytes_per_second = cluster.bandwidth, .latency_seconds = cluster.latency};
+  return {.bytes_per_second = LesserRate(cluster.bandwidth, formation_.link().bytes_per_second),
+          .latency_seconds = cluster.latency};
 }
 
 // The comparison systems' orders let nothing overtake in time, and what is left of a step is not theirs to spread over.
@@ -190,7 +189,8 @@ void Models::SetFlow() {
   messaging::Flow flow = ends ? messaging::UrgentFlowFor(link, connections()) : messaging::FlowFor(link, connections());
   // What suffices for one model is not known to suffice for two, whose steps meet anyhow.
   const double rate = models_.size() == 1 ? models_.begin()->second.rate : 0;
-  if (rate > 0) flow.pace = rate / static_cast<double>(connections());
+  // What one leader carries whole has no other's connections.
+  if (rate > 0) flow.pace = rate * member_.leaders() / static_cast<double>(connections());
   lanes_.SetFlow(flow);
 }
 

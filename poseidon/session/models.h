@@ -56,7 +56,7 @@ class Models {
   Status OnAgreed(const wire::Agreed& agreed);
   // All have set the model up.
   void OnAllDeclared(ModelId model);
-  // The leader of this host offers its shared memory.
+  // The first worker of this host offers its shared memory.
   Status OnSegment(MemberId from, const wire::Segment& offer);
 
   // The job has ended: fails whoever waits for a plan, and pushes that are not whole, with Member::failure.

@@ -12,7 +12,7 @@ Exchange::Exchange(const sync::ExchangeEnvironment& env)
         Broadcaster* const broadcaster = Of(header.key());
         return broadcaster == nullptr ? nullptr : &broadcaster->inbox();
       }) {
-  // A worker for which its host's leader speaks has no rank among those who exchange layers, but one in `flat`.
+  // A worker for which others of its host speak has no rank among those who exchange layers, but one in `flat`.
   if (env.among.self_rank && env.engine != nullptr) {
     layers_.emplace(env, env.among, env.engine);
   }

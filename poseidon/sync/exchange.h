@@ -91,7 +91,7 @@ struct ExchangeEnvironment {
   Executor& io;
   Executor& compute;  // products
   messaging::Mesh& mesh;
-  Topology among;  // who exchanges layers: every worker, or every host's leader
+  Topology among;  // who exchanges layers: every worker, or the leaders in this one's place on their hosts
   Topology flat;   // every worker
   factors::ProductEngine* engine = nullptr;  // null: no layer is sent as factors, but rows of tables
   TraceRecorder* trace = nullptr;

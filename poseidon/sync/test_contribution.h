@@ -35,6 +35,7 @@ inline Contribution FullContribution(std::span<float> numbers) {
 class KeptExchange final : public Exchange {
  public:
   plan::Scheme scheme() const override { return plan::Scheme::kKeyValue; }
+  std::uint16_t divides_over() const override { return divided_over; }
   void Declare(ModelId, std::span<const plan::LayerSpec>) override {}
   void UsePlan(ModelId, const plan::Plan&) override {}
   void Start(const wire::Key&, SyncRequest request) override { kept = std::move(request); }
@@ -43,6 +44,7 @@ class KeptExchange final : public Exchange {
   void Abandon(const Status&) override {}
   std::uint64_t allocated_bytes() const override { return 0; }
 
+  std::uint16_t divided_over = 0;
   std::optional<SyncRequest> kept;
 };
 

@@ -13,7 +13,7 @@ namespace poseidon::sync {
 // The roles of members in one generation. Fixed while the generation lasts.
 struct Topology {
   MemberId self;
-  std::optional<Rank> self_rank;         // absent on a dedicated server, and where a leader exchanges for this worker
+  std::optional<Rank> self_rank;         // absent on a dedicated server, and where others exchange for this worker
   std::vector<MemberId> worker_of_rank;  // by rank: P of them
   std::vector<MemberId> owner_of_shard;  // by shard: the P workers, or the S dedicated servers
   // Where ranks are hosts, whose contributions are sums over their workers: the workers of all hosts

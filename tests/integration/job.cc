@@ -755,7 +755,7 @@ void Job::ExpectExactPayload() const {
         layer_plans[i].measured.rows.push_back(gradients_.RowsSent(Rank(r), LayerId(i), Step(step)));
       }
     }
-    const std::vector<plan::LayerPayload> payloads = plan::PayloadsOf(options_.layers, slices, layer_plans, cluster);
+    const std::vector<plan::LayerPayload> payloads = plan::PayloadsOf(options_.layers, slices, layer_plans, cluster, options_.node.strategy.placement);
     for (std::uint32_t i = 0; i < options_.layers.size(); ++i) {
       Sums& sums = (plan::TakesFactors(plan.layers[i].scheme) ? factor_sums : gradient_sums)[i];
       for (std::uint16_t m = 0; m < members(); ++m) {

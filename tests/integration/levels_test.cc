@@ -70,6 +70,7 @@ TEST_P(LevelsTest, ReplicasEqualTheOracleBitForBit) {
       options.gradients.seed = machines.size() * 10 + servers;
       options.node.planning.policy = plan::Policy::kBytes;
       if (machines.size() == 4) options.node.lanes = 2;
+      if (machines.size() == 8) options.node.strategy.placement = plan::Placement::kPairs;
       if (servers == 2 || machines.size() == 4) options.node.planning.forced["fc2"] = plan::Scheme::kFactorScatter;
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);

@@ -108,7 +108,7 @@ def test_dedicated_servers(bench, servers):
 
 @pytest.mark.parametrize("machines", ("a,a,b,b", "a,a,a,b", "a,a"), ids=("two_hosts", "unequal_hosts", "one_host"))
 def test_two_levels(bench, machines):
-    """Workers of one machine combine first: what the leader counts is what hosts exchange."""
+    """Workers of one machine combine first: what the leaders count is what hosts exchange."""
     solver = bench.solver()
     workers = len(machines.split(","))
     options = ("--workers", workers, "--scheme", "ip1=sfb")

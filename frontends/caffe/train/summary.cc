@@ -59,7 +59,7 @@ std::vector<plan::LayerOutcome> OutcomesOf(const EndedRun& run) {
 plan::Plan OwnPlan(const SessionSync& sync, int rank) {
   plan::Plan own = sync.model().plan();
   const auto slices = plan::AssignSlices(sync.specs(), own.cluster.shards(), sync.strategy().placement);
-  const std::vector<plan::LayerPayload> payloads = plan::PayloadsOf(sync.specs(), slices, own.layers, own.cluster);
+  const std::vector<plan::LayerPayload> payloads = plan::PayloadsOf(sync.specs(), slices, own.layers, own.cluster, sync.strategy().placement);
   for (std::size_t i = 0; i < own.layers.size(); ++i) {
     const plan::NodeBytes& bytes = At(payloads[i].workers, rank);
     own.layers[i].bytes_sent = bytes.sent;
