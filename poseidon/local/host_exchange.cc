@@ -62,8 +62,8 @@ void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   if (leads) StartForHost(key, share, both);
 }
 
-// Where one part fails, the other may wait for leaders that have failed likewise and say nothing: the job ends. Its memory
-// stays lent until then.
+// Where one part fails, the other may wait for leaders that have failed likewise and say nothing, so the job ends. The request is
+// completed when both parts have ended: until then the other one may write to its memory.
 void HostExchange::EndOne(Both& both, const Status& status) {
   EndGone(both, status);
   if (!status.ok() && both.left > 0) fail_(status);
