@@ -5,7 +5,8 @@
   python3 -m benchmarks.multi_gpu [--poseidon PATH] [--copy-rate 80Gbit]
 
 A cell is the speed-up over one GPU that the plan predicts. The workers of a machine combine through its memory, which each copies at the
-given rate, and share its link. What NCCL within a machine could bring at most: --copy-rate 8000Gbit, at which copies take no time. GPUs are those of the profiles (2016 to 2019), and eight times as fast.
+given rate, and share its link. What NCCL within a machine could bring at most: --copy-rate 8000Gbit, at which copies take no time.
+GPUs are those of the profiles (2016 to 2019), and eight times as fast.
 """
 import argparse
 import json

@@ -38,14 +38,13 @@ double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterS
   const auto factor_bytes = [&](std::uint64_t of_rows) { return of_rows * layer.factors->bytes_per_row(layer.dtype); };
   const bool gathered = row.takes_factors && !row.through_shards && layer.is_multiplied_by_device();
   const std::uint64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
+  const std::uint16_t leaders = cluster.leaders();
   std::uint64_t most_bytes = 0;  // of one host
-  for (std::uint32_t host = 0; host < HostCount(cluster.host_of_rank); ++host) {
-    const std::vector<std::uint16_t> ranks = RanksOf(cluster.host_of_rank, host);
+  for (const std::vector<std::uint16_t>& ranks : RanksByHost(cluster.host_of_rank)) {
     if (ranks.size() == 1) continue;
     std::uint64_t bytes = gathered ? 2 * factor_bytes(all_rows) : layer.bytes();  // out
     if (!row.takes_factors) {
       // In, but for what a leader adds up itself, and added by all leaders at once.
-      const std::uint16_t leaders = cluster.leaders();
       bytes += (leaders > 1 ? layer.bytes() - layer.bytes() / leaders : layer.bytes()) + ranks.size() * layer.bytes() / leaders;
     } else {
       for (const std::uint16_t rank : ranks) {

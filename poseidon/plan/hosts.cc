@@ -29,19 +29,19 @@ std::uint32_t HostCount(std::span<const std::uint32_t> host_of_rank) {
 
 std::vector<std::uint16_t> RanksOf(std::span<const std::uint32_t> host_of_rank,
                                    std::uint32_t host) {
-  std::vector<std::uint16_t> ranks;
-  for (std::size_t r = 0; r < host_of_rank.size(); ++r) {
-    if (host_of_rank[r] == host) ranks.push_back(static_cast<std::uint16_t>(r));
-  }
+  return RanksByHost(host_of_rank)[host];
+}
+
+std::vector<std::vector<std::uint16_t>> RanksByHost(std::span<const std::uint32_t> host_of_rank) {
+  std::vector<std::vector<std::uint16_t>> ranks(HostCount(host_of_rank));
+  for (std::size_t r = 0; r < host_of_rank.size(); ++r) ranks[host_of_rank[r]].push_back(static_cast<std::uint16_t>(r));
   return ranks;
 }
 
 std::uint16_t LeadersPerHost(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers) {
   if (host_of_rank.empty() || servers > 0) return 1;
   std::size_t fewest = kMostLeaders;
-  for (std::uint32_t host = 0; host < HostCount(host_of_rank); ++host) {
-    fewest = std::min(fewest, RanksOf(host_of_rank, host).size());
-  }
+  for (const auto& ranks : RanksByHost(host_of_rank)) fewest = std::min(fewest, ranks.size());
   return static_cast<std::uint16_t>(fewest);
 }
 

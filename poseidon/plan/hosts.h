@@ -48,6 +48,8 @@ std::vector<std::uint32_t> HostOfRank(std::span<const std::string> machines, Lev
 std::uint32_t HostCount(std::span<const std::uint32_t> host_of_rank);
 // The ranks of one host, ascending. The first LeadersPerHost of them are its leaders.
 std::vector<std::uint16_t> RanksOf(std::span<const std::uint32_t> host_of_rank, std::uint32_t host);
+// The same of every host, by host.
+std::vector<std::vector<std::uint16_t>> RanksByHost(std::span<const std::uint32_t> host_of_rank);
 
 // With more leaders the messages of the smaller parts cost what another leader gains.
 inline constexpr std::uint16_t kMostLeaders = 8;

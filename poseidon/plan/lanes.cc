@@ -101,8 +101,8 @@ std::vector<std::vector<std::vector<Stretch>>> StretchesOfLeaders(std::span<cons
 }
 
 DividedPayloads::DividedPayloads(std::span<const LayerSpec> layers, const ClusterSpec& cluster, Placement placement)
-    : cluster_(cluster) {
-  const auto lanes = static_cast<std::uint16_t>(cluster.leaders() * cluster.lanes);
+    : cluster_(cluster), ranks_by_host_(RanksByHost(cluster.host_of_rank)), leaders_(cluster.leaders()) {
+  const auto lanes = static_cast<std::uint16_t>(leaders_ * cluster.lanes);
   of_slices_ = DealToLanes(layers, lanes, DividesOver(placement, cluster.shards()));
   of_factors_ = DealToLanes(layers, lanes, 0);
 }
@@ -110,11 +110,10 @@ DividedPayloads::DividedPayloads(std::span<const LayerSpec> layers, const Cluste
 LayerPayload DividedPayloads::Of(std::size_t index, const LayerSpec& layer, std::span<const Slice> slices,
                                  const LayerPlan& plan) const {
   LayerPayload whole = PayloadOf(layer, slices, plan, cluster_);
-  if (cluster_.leaders() == 1 || layer.is_table()) return whole;
+  if (leaders_ == 1 || layer.is_table()) return whole;
   LayerPayload divided{.workers = std::vector<NodeBytes>(cluster_.workers), .servers = {}};
   const auto add = [&](std::uint16_t lane, const LayerPayload& of_hosts) {
-    for (std::uint32_t host = 0; host < cluster_.contributors(); ++host) {
-      const std::vector<std::uint16_t> ranks = RanksOf(cluster_.host_of_rank, host);
+    for (const std::vector<std::uint16_t>& ranks : ranks_by_host_) {
       NodeBytes& own = divided.workers[ranks[lane / cluster_.lanes]];
       own = own + of_hosts.workers[ranks.front()];
     }
@@ -124,7 +123,7 @@ LayerPayload DividedPayloads::Of(std::size_t index, const LayerSpec& layer, std:
     add(lane, whole);
     return divided;
   }
-  const auto lanes = static_cast<std::uint16_t>(cluster_.leaders() * cluster_.lanes);
+  const auto lanes = static_cast<std::uint16_t>(leaders_ * cluster_.lanes);
   const std::vector<std::vector<Slice>> of_layer = {{slices.begin(), slices.end()}};
   for (std::uint16_t each = 0; each < lanes; ++each) {
     add(each, PayloadOf(layer, SlicesOfLane(of_layer, std::span(&kEveryLane, 1), {each, lanes})[0], plan, cluster_));

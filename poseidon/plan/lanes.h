@@ -74,7 +74,9 @@ class DividedPayloads {
   LayerPayload Of(std::size_t index, const LayerSpec& layer, std::span<const Slice> slices, const LayerPlan& plan) const;
 
  private:
-  ClusterSpec cluster_;
+  const ClusterSpec cluster_;
+  const std::vector<std::vector<std::uint16_t>> ranks_by_host_;
+  const std::uint16_t leaders_;
   std::vector<std::uint16_t> of_slices_;   // lanes, by layer (DealToLanes)
   std::vector<std::uint16_t> of_factors_;
 };

@@ -99,9 +99,8 @@ LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster) {
   // The other workers of a host exchange through its memory, which is no payload.
   const std::vector<NodeBytes> hosts =
       std::exchange(payload.workers, std::vector<NodeBytes>(cluster.workers));
-  for (std::uint32_t host = 0; host < hosts.size(); ++host) {
-    payload.workers[RanksOf(cluster.host_of_rank, host).front()] = hosts[host];
-  }
+  const auto ranks = RanksByHost(cluster.host_of_rank);
+  for (std::size_t host = 0; host < hosts.size(); ++host) payload.workers[ranks[host].front()] = hosts[host];
   return payload;
 }
 

@@ -92,11 +92,13 @@ std::size_t Member::place_on_host() const {
 }
 
 plan::LaneShare Member::ShareOf(std::uint16_t lanes) const {
-  const std::size_t leader = place_on_host() < leaders() ? place_on_host() : 0;
-  return {.lane = static_cast<std::uint16_t>(leader * lanes), .lanes = static_cast<std::uint16_t>(leaders() * lanes)};
+  return {.lane = static_cast<std::uint16_t>(leader_place() * lanes), .lanes = static_cast<std::uint16_t>(leaders() * lanes)};
 }
 
-sync::Topology Member::Among() const { return AmongLeaders(place_on_host() < leaders() ? place_on_host() : 0); }
+// This worker's own place, where it leads.
+std::size_t Member::leader_place() const { return place_on_host() < leaders() ? place_on_host() : 0; }
+
+sync::Topology Member::Among() const { return AmongLeaders(leader_place()); }
 
 // `leader`: by place.
 sync::Topology Member::AmongLeaders(std::size_t leader) const {
@@ -106,8 +108,9 @@ sync::Topology Member::AmongLeaders(std::size_t leader) const {
   topology.self = self;
   // A host contributes the sum of its workers, and the mean divides by all workers.
   topology.workers = flat.ranks();
-  for (std::uint16_t host = 0; host < plan::HostCount(host_of_rank); ++host) {
-    const std::uint16_t of_host = plan::RanksOf(host_of_rank, host)[leader];
+  const auto ranks = plan::RanksByHost(host_of_rank);
+  for (std::uint16_t host = 0; host < ranks.size(); ++host) {
+    const std::uint16_t of_host = ranks[host][leader];
     topology.worker_of_rank.push_back(flat.worker_of_rank[of_host]);
     if (flat.self_rank == Rank(of_host)) topology.self_rank = Rank(host);
   }

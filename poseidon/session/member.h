@@ -116,6 +116,7 @@ class Member {
   void PostDone(Completion& done, const Status& status);
 
  private:
+  std::size_t leader_place() const;
   sync::Topology AmongLeaders(std::size_t leader) const;
 
   const std::function<void(const wire::Message&)> on_message_;
