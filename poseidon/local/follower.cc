@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -72,12 +71,7 @@ void Follower::CopyIn(LayerState& state, std::size_t leader) {
     return next();
   }
   state.moved += BytesIn(share.parts->at(leader));
-  InStretches(
-      executor_, state.round, share.parts->at(leader),
-      [slot, from = share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
-        std::memcpy(slot + begin, from + begin, end - begin);
-      },
-      next);
+  InStretches(executor_, state.round, share.parts->at(leader), Copy(share.gradient.memory, slot), next);
 }
 
 void Follower::Tell(LayerState& state, std::size_t leader) {
@@ -129,10 +123,7 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
     return DataLoss("the mean of layer '" + state.spec.name + "' came as " + std::to_string(header.total) +
                     " bytes of factors, expected it multiplied");
   }
-  Land(state, leader, share.parts->at(leader),
-       [mean = memory_.MeanOf(header.layer), into = share.gradient.memory](std::uint64_t begin, std::uint64_t end) {
-         std::memcpy(into + begin, mean + begin, end - begin);
-       });
+  Land(state, leader, share.parts->at(leader), Copy(memory_.MeanOf(header.layer), share.gradient.memory));
   return OkStatus();
 }
 
@@ -151,18 +142,13 @@ Status Follower::LandGathered(LayerState& state, std::size_t leader, std::uint64
     return OkStatus();
   }
   const std::uint64_t u_bytes = FactorUBytes(state.spec, rows);
-  Land(state, leader, {{0, bytes}},
-       [mean = memory_.MeanOf(share.layer), into = *into, u_bytes](std::uint64_t begin, std::uint64_t end) {
-         const std::uint64_t middle = std::clamp(u_bytes, begin, end);
-         if (begin < middle) std::memcpy(into.u + begin, mean + begin, middle - begin);
-         if (middle < end) std::memcpy(into.v + (middle - u_bytes), mean + middle, end - middle);
-       });
+  const std::byte* const mean = memory_.MeanOf(share.layer);
+  Land(state, leader, {{0, bytes}}, CopyBoth(u_bytes, mean, mean + u_bytes, into->u, into->v));
   return OkStatus();
 }
 
 // The stretches hold the round weakly: after Abandon the memory is no longer lent.
-void Follower::Land(LayerState& state, std::size_t leader, std::vector<ByteRange> part,
-                    std::function<void(std::uint64_t, std::uint64_t)> copy) {
+void Follower::Land(LayerState& state, std::size_t leader, std::vector<ByteRange> part, Work copy) {
   state.round->stages[leader] = Stage::kLanding;
   state.moved += BytesIn(part);
   InStretches(executor_, state.round, std::move(part), std::move(copy), [this, &state, leader] { OnLanded(state, leader); });

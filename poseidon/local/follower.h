@@ -3,7 +3,6 @@
 #define POSEIDON_LOCAL_FOLLOWER_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -69,8 +68,7 @@ class Follower final : public messaging::FrameSink {
   void Tell(LayerState& state, std::size_t leader);
   void OnLanded(LayerState& state, std::size_t leader);
   Status LandGathered(LayerState& state, std::size_t leader, std::uint64_t bytes);
-  void Land(LayerState& state, std::size_t leader, std::vector<ByteRange> part,
-            std::function<void(std::uint64_t, std::uint64_t)> copy);
+  void Land(LayerState& state, std::size_t leader, std::vector<ByteRange> part, Work copy);
   void Finish(LayerState& state, const Status& status);
 
   Executor& executor_;

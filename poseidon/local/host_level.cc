@@ -32,7 +32,7 @@ Status HostLevel::Declare(ModelId model, std::span<const plan::LayerSpec> layers
   for (const plan::LayerSpec& layer : layers) {
     if (!layer.is_table()) of.dense_bytes += layer.bytes();
   }
-  return of.memory.Declare(model, std::vector(layers.begin(), layers.end()));
+  return of.memory.Declare(model, layers);
 }
 
 Status HostLevel::Attach(MemberId from, const wire::Segment& offer) {
@@ -100,24 +100,26 @@ std::uint64_t HostLevel::allocated_bytes() const {
   return bytes;
 }
 
-messaging::FrameSink* HostLevel::SinkOf(const wire::FrameHeader& header) const {
+Result<messaging::FrameSink*> HostLevel::SinkOf(const wire::FrameHeader& header) const {
   const auto found = models_.find(header.model);
-  if (found == models_.end()) return nullptr;
-  if ((header.flags & wire::kFlagMean) != 0) return found->second.follower.get();
-  return found->second.leader.get();
+  messaging::FrameSink* sink = nullptr;
+  if (found != models_.end()) {
+    const OfModel& of = found->second;
+    sink = (header.flags & wire::kFlagMean) != 0 ? static_cast<messaging::FrameSink*>(of.follower.get()) : of.leader.get();
+  }
+  if (sink == nullptr) return DataLoss("a frame about shared memory names no model, or is for a leader, which this worker is not");
+  return sink;
 }
 
 Result<MutableBytes> HostLevel::PlaceFor(MemberId from, const wire::FrameHeader& header) {
   POSEIDON_ASSERT_ON(executor_);
-  messaging::FrameSink* const sink = SinkOf(header);
-  if (sink == nullptr) return DataLoss("a frame about shared memory names no model, or is for a leader, which this worker is not");
+  POSEIDON_ASSIGN_OR_RETURN(messaging::FrameSink* const sink, SinkOf(header));
   return sink->PlaceFor(from, header);
 }
 
 Status HostLevel::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBytes payload) {
   POSEIDON_ASSERT_ON(executor_);
-  messaging::FrameSink* const sink = SinkOf(header);
-  if (sink == nullptr) return DataLoss("a frame about shared memory names no model, or is for a leader, which this worker is not");
+  POSEIDON_ASSIGN_OR_RETURN(messaging::FrameSink* const sink, SinkOf(header));
   return sink->OnFrame(from, header, payload);
 }
 

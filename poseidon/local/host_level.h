@@ -69,8 +69,8 @@ class HostLevel final : public messaging::FrameSink {
     std::uint64_t dense_bytes = 0;
   };
   OfModel& Of(ModelId model);
-  // Null where a frame of a model or a role came that is not here.
-  messaging::FrameSink* SinkOf(const wire::FrameHeader& header) const;
+  // kDataLoss for a frame of a model or a role that is not here.
+  Result<messaging::FrameSink*> SinkOf(const wire::FrameHeader& header) const;
 
   Executor& executor_;
   messaging::Mesh& mesh_;

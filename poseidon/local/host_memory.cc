@@ -9,7 +9,7 @@ namespace poseidon::local {
 HostMemory::HostMemory(messaging::Mesh& mesh, std::vector<MemberId> members, std::size_t place)
     : mesh_(mesh), members_(std::move(members)), place_(place) {}
 
-Status HostMemory::Declare(ModelId model, const std::vector<plan::LayerSpec>& layers) {
+Status HostMemory::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   model_ = model;
   declared_ = true;
   if (!is_shared()) return OkStatus();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "poseidon/local/layout.h"
@@ -24,7 +25,7 @@ class HostMemory {
 
   // Both in any order, each once: the layers, and the maker's segment for them. The maker makes it in Declare, and offers it;
   // alone on its host it needs none. kResourceExhausted, kUnavailable, kDataLoss: see Layout and Segment.
-  Status Declare(ModelId model, const std::vector<plan::LayerSpec>& layers);
+  Status Declare(ModelId model, std::span<const plan::LayerSpec> layers);
   Status Attach(MemberId from, const wire::Segment& offer);
   bool attached() const { return segment_ != nullptr; }
   // All have attached; nobody does from now on. The maker's.

@@ -292,33 +292,26 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
   std::vector<ByteRange> part;
   if (mean != into) part = OwnPart(state.round->share);
   state.moved += BytesIn(part);
-  InStretches(
-      executor_, state.round, std::move(part),
-      [mean, into](std::uint64_t begin, std::uint64_t end) { std::memcpy(into + begin, mean + begin, end - begin); },
-      [this, &state] { EndRound(state, OkStatus()); });
+  InStretches(executor_, state.round, std::move(part), Copy(mean, into), [this, &state] { EndRound(state, OkStatus()); });
 }
 
 // This worker has its own already: the exchange among hosts gathered it.
 void Leader::SpreadGathered(LayerState& state) {
+  if (!memory_.is_shared()) return EndRound(state, OkStatus());
   const factors::GatheredRows& rows = *state.round->share.gathered;
-  const std::uint64_t u_bytes = FactorUBytes(state.spec, rows.rows());
-  const std::uint64_t bytes = memory_.is_shared() ? FactorBytes(state.spec, rows.rows()) : 0;
   const LayerId layer = state.round->share.layer;
-  if (memory_.is_shared() && bytes > memory_.slot_bytes(layer)) {
+  const std::uint64_t u_bytes = FactorUBytes(state.spec, rows.rows());
+  const std::uint64_t bytes = FactorBytes(state.spec, rows.rows());
+  if (bytes > memory_.slot_bytes(layer)) {
     return EndRound(state, TooManyRows(state.spec, rows.rows(), memory_.slot_bytes(layer)));
   }
   state.moved += bytes;
-  InStretches(
-      executor_, state.round, {{0, bytes}},
-      [&rows, u_bytes, into = memory_.is_shared() ? memory_.MeanOf(layer) : nullptr](std::uint64_t begin, std::uint64_t end) {
-        const std::uint64_t middle = std::clamp(u_bytes, begin, end);
-        if (begin < middle) std::memcpy(into + begin, rows.u() + begin, middle - begin);
-        if (middle < end) std::memcpy(into + middle, rows.v() + (middle - u_bytes), end - middle);
-      },
-      [this, &state, bytes] {
-        SayItIsThere(state, bytes);
-        EndRound(state, OkStatus());
-      });
+  std::byte* const mean = memory_.MeanOf(layer);
+  InStretches(executor_, state.round, {{0, bytes}}, CopyBoth(u_bytes, rows.u(), rows.v(), mean, mean + u_bytes),
+              [this, &state, bytes] {
+                SayItIsThere(state, bytes);
+                EndRound(state, OkStatus());
+              });
 }
 
 void Leader::SayItIsThere(const LayerState& state, std::uint64_t bytes) {

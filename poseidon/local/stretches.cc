@@ -2,7 +2,7 @@
 #include "poseidon/local/stretches.h"
 
 #include <algorithm>
-#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "poseidon/base/check.h"
@@ -18,7 +18,7 @@ struct Walk {
   std::weak_ptr<void> alive;
   std::vector<ByteRange> ranges;
   std::size_t next = 0;  // of them
-  std::function<void(std::uint64_t, std::uint64_t)> work;
+  Work work;
   Task done;
 };
 
@@ -46,8 +46,20 @@ std::uint64_t BytesIn(const std::vector<ByteRange>& ranges) {
   return bytes;
 }
 
+Work Copy(const std::byte* from, std::byte* to) {
+  return [from, to](std::uint64_t begin, std::uint64_t end) { std::memcpy(to + begin, from + begin, end - begin); };
+}
+
+Work CopyBoth(std::uint64_t middle, const std::byte* from_u, const std::byte* from_v, std::byte* to_u, std::byte* to_v) {
+  return [=](std::uint64_t begin, std::uint64_t end) {
+    const std::uint64_t cut = std::clamp(middle, begin, end);
+    if (begin < cut) std::memcpy(to_u + begin, from_u + begin, cut - begin);
+    if (cut < end) std::memcpy(to_v + (cut - middle), from_v + (cut - middle), end - cut);
+  };
+}
+
 void InStretches(Executor& executor, std::weak_ptr<void> alive, std::vector<ByteRange> ranges,
-                 std::function<void(std::uint64_t, std::uint64_t)> work, Task done) {
+                 Work work, Task done) {
   POSEIDON_ASSERT_ON(executor);
   Next(std::make_shared<Walk>(Walk{executor, std::move(alive), std::move(ranges), 0, std::move(work), std::move(done)}));
 }

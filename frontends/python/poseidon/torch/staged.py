@@ -3,6 +3,7 @@
 works."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +13,7 @@ from ..errors import PoseidonError
 from . import refusals
 from .devices import Streams, can_stage, is_captured
 
-STREAMS: dict[torch.device, Streams] = {}
-
-
-def streams_of(device: torch.device) -> Streams:
-    if device not in STREAMS:
-        STREAMS[device] = Streams(device)
-    return STREAMS[device]
+streams_of = functools.cache(Streams)
 
 
 class Staged:
