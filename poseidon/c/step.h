@@ -41,8 +41,7 @@ typedef struct poseidon_layer {
   // Of a layer with outputs and inputs whose product the program makes itself, on its device: the seconds of a test product there,
   // over product_rows rows of the same numbers on every worker, and a hash of its bits. Where the hashes of all workers are
   // equal, the plan may send factors to every worker, and then takes POSEIDON_GATHERED: the mean is what poseidon_get_gathered
-  // gives. Where a host's workers combine first the layer takes POSEIDON_FACTORS all the same, and the session makes the product
-  // (poseidon_options.engine), as it does where product_rows is 0.
+  // gives. Otherwise the layer takes POSEIDON_FACTORS, and the session makes the product (poseidon_options.engine).
   uint64_t product_rows;
   uint64_t product_hash;
   double product_seconds;

@@ -37,7 +37,7 @@ class EventState {
 using Event = std::shared_ptr<EventState>;
 
 // Host memory that a device's copies reach at full speed (pinned for CUDA), 64-byte aligned. Freed
-// when destroyed; outlives the copies it takes part in.
+// when destroyed, or only given up by the device where somebody else owns it; outlives the copies it takes part in.
 class HostBuffer {
  public:
   HostBuffer() = default;
@@ -77,6 +77,11 @@ class Device {
 
   // kResourceExhausted with the size in the message when there is not so much.
   virtual Result<HostBuffer> AllocateHost(std::size_t bytes) = 0;
+  // Makes host memory that somebody else owns such memory, until what is returned is destroyed; before the owner unmaps it.
+  // Page-aligned; no part of it is registered already. kUnimplemented where the device takes no memory of others, kResourceExhausted where it does not get as much.
+  virtual Result<HostBuffer> RegisterHost(MutableBytes memory) {
+    return Unimplemented(name() + " takes no " + std::to_string(memory.size()) + " bytes of host memory that others own");
+  }
 
   // Copies `from`, once `ready` has happened, to `into` of the same size. Until the completion both
   // are lent: `from` unchanged, `into` undefined.

@@ -57,7 +57,8 @@ class ExchangeInPartsTest : public testing::Test {
           sync::ExchangeEnvironment{.io = io, .compute = io, .mesh = *side.mesh, .among = topology, .flat = topology});
       if (left) {
         device_ = std::make_unique<device::FakeDevice>(io, device::FakeDeviceOptions{.copy_bytes_per_second = 1e9});
-        side.exchange = std::make_unique<sync::StagedExchange>(io, std::move(side.exchange), *device_);
+        side.exchange = std::make_unique<sync::StagedExchange>(io, std::move(side.exchange), *device_,
+                                                               std::make_shared<sync::StagingByLayer>());
       }
       side.exchange->Declare(ModelId(0), layers);
       for (const wire::FrameType type : {wire::FrameType::kPush, wire::FrameType::kResult}) {

@@ -58,7 +58,7 @@ void Follower::CopyIn(LayerState& state, std::size_t leader) {
     Tell(state, leader);
     CopyIn(state, leader + 1);
   };
-  if (share.absent) return next();
+  if (share.absent || share.in_slot) return next();
   std::byte* const slot = memory_.SlotOf(share.layer, place_);
   if (plan::TakesFactors(share.scheme)) {
     const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors->rows);
@@ -123,7 +123,9 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
     return DataLoss("the mean of layer '" + state.spec.name + "' came as " + std::to_string(header.total) +
                     " bytes of factors, expected it multiplied");
   }
-  Land(state, leader, share.parts->at(leader), Copy(memory_.MeanOf(header.layer), share.gradient.memory));
+  std::vector<ByteRange> part;
+  if (!share.in_slot) part = share.parts->at(leader);
+  Land(state, leader, std::move(part), Copy(memory_.MeanOf(header.layer), share.gradient.memory));
   return OkStatus();
 }
 

@@ -27,7 +27,8 @@ class Follower final : public messaging::FrameSink {
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers);
 
   // One step per layer at a time, of a layer of which others lead some. `done` fires, never within the call, when that part
-  // of the mean is in the share's gradient, or in what it gathers to; kInvalidArgument where there are more rows than the slot holds.
+  // of the mean is in the share's gradient, in what it gathers to, or in the memory for a share that is in its slot; kInvalidArgument where
+  // there are more rows than the slot holds.
   void Contribute(const Share& share, Completion done);
 
   // Adds the means that this worker waits for.

@@ -39,6 +39,11 @@ void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layer
   WrappedExchange::Declare(model, layers);
 }
 
+std::optional<sync::OwnMemory> HostExchange::MemoryOf(const wire::Key& key) const {
+  if (!parts_.contains(key) || !level_.MemoryOf(key.model).is_shared()) return std::nullopt;
+  return level_.MemoryOf(key.model).OwnOf(key.layer);
+}
+
 void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   const auto found = parts_.find(key);
   // A host has nothing to sum of a table's rows, and the order of ranks would be lost where those of a host are not
@@ -50,7 +55,9 @@ void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   const bool leads = !parts[level_.place()].empty();
   const auto led = static_cast<std::size_t>(std::ranges::count_if(parts, [](const auto& part) { return !part.empty(); }));
   const bool follows = led > (leads ? 1u : 0u);
-  const Share share{request, key.layer, scheme(), request.gathered, found->second};
+  const std::optional<sync::OwnMemory> own = MemoryOf(key);
+  const bool in_slot = own && request.gradient.memory == own->brought.data();
+  const Share share{request, key.layer, scheme(), request.gathered, found->second, in_slot};
   // Shared, because whichever callback runs last has to complete it, also where this exchange is gone.
   auto both = std::make_shared<Both>(Both{std::move(request), (leads ? 1 : 0) + (follows ? 1 : 0), OkStatus()});
   // First what others wait for.

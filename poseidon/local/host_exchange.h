@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "poseidon/base/alive.h"
@@ -34,6 +35,8 @@ class HostExchange final : public sync::WrappedExchange {
                std::function<void(const Status&)> fail);
 
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
+  // The worker's slot and the mean, where it has company.
+  std::optional<sync::OwnMemory> MemoryOf(const wire::Key& key) const override;
   void Start(const wire::Key& key, sync::SyncRequest request) override;
 
  private:

@@ -51,6 +51,11 @@ void HostLevel::Close(ModelId model) {
   models_.at(model).memory.Close();
 }
 
+const HostMemory& HostLevel::MemoryOf(ModelId model) const {
+  POSEIDON_ASSERT_ON(executor_);
+  return models_.at(model).memory;
+}
+
 Leader& HostLevel::LeaderOf(ModelId model) {
   POSEIDON_ASSERT_ON(executor_);
   const OfModel& of = models_.at(model);

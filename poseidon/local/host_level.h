@@ -45,6 +45,8 @@ class HostLevel final : public messaging::FrameSink {
   bool is_ready(ModelId model) const;
   // All have attached; nobody does from now on.
   void Close(ModelId model);
+  // Of a declared model.
+  const HostMemory& MemoryOf(ModelId model) const;
   // Of a declared model. Pre: this worker leads; others lead.
   Leader& LeaderOf(ModelId model);
   Follower& FollowerOf(ModelId model);

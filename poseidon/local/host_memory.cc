@@ -52,4 +52,8 @@ std::byte* HostMemory::SlotOf(LayerId layer, std::size_t place) const {
 
 std::byte* HostMemory::MeanOf(LayerId layer) const { return SlotOf(layer, members_.size()); }
 
+sync::OwnMemory HostMemory::OwnOf(LayerId layer) const {
+  return {{SlotOf(layer, place_), slot_bytes(layer)}, {MeanOf(layer), slot_bytes(layer)}, segment_};
+}
+
 }  // namespace poseidon::local

@@ -11,6 +11,7 @@
 #include "poseidon/local/layout.h"
 #include "poseidon/local/segment.h"
 #include "poseidon/messaging/mesh.h"
+#include "poseidon/sync/exchange.h"
 
 namespace poseidon::local {
 
@@ -36,6 +37,8 @@ class HostMemory {
   std::byte* SlotOf(LayerId layer, std::size_t place) const;
   std::byte* MeanOf(LayerId layer) const;
   std::uint64_t slot_bytes(LayerId layer) const { return layout_.slot_bytes(layer); }
+  // Of this worker: its own slot, and the mean.
+  sync::OwnMemory OwnOf(LayerId layer) const;
 
  private:
   Status AttachIfBoth();
@@ -47,7 +50,7 @@ class HostMemory {
   bool declared_ = false;
   Layout layout_;
   std::optional<wire::Segment> offer_;
-  std::unique_ptr<Segment> segment_;
+  std::shared_ptr<Segment> segment_;
 };
 
 }  // namespace poseidon::local

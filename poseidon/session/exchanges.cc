@@ -23,6 +23,7 @@ std::vector<std::unique_ptr<sync::Exchange>> MakeBareExchanges(const sync::Excha
 sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, const Lanes& lanes, local::HostLevel* level,
                               device::Device* device) {
   sync::Exchanges exchanges;
+  const auto staging = std::make_shared<sync::StagingByLayer>();
   std::vector<std::unique_ptr<sync::Exchange>> schemes = MakeBareExchanges(env);
   for (std::unique_ptr<sync::Exchange>& exchange : schemes) {
     if (lanes.count() > 1) {
@@ -36,7 +37,7 @@ sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, const Lanes&
       exchange = std::make_unique<local::HostExchange>(*level, std::move(exchange), division, env.fail);
     }
     if (device != nullptr && !device->host_accessible()) {
-      exchange = std::make_unique<sync::StagedExchange>(env.io, std::move(exchange), *device);
+      exchange = std::make_unique<sync::StagedExchange>(env.io, std::move(exchange), *device, staging);
     }
     exchanges.Add(std::move(exchange));
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -39,6 +40,14 @@ struct SyncRequest : Contribution {
   bool only_wakes = false;  // `done` runs nothing of the program's: the scheduler calls it at once where all went well
 };
 
+// Host memory of an exchange's own, for one layer. A request whose gradient is `brought` has brought it there, or its factors,
+// u and behind it v, and its mean lands in `mean`: neither is copied.
+struct OwnMemory {
+  MutableBytes brought;
+  MutableBytes mean;
+  std::shared_ptr<const void> held;  // both live as long
+};
+
 // One way to exchange layers, as a row of plan/schemes.h describes it: how contributions travel and
 // where they become the mean. A member has one object of each kind for all models.
 //
@@ -60,6 +69,9 @@ class Exchange {
   // Takes a plan of a declared model, which holds from its switch step on. Plans come in that order.
   virtual void UsePlan(ModelId model, const plan::Plan& plan) = 0;
 
+  // Where requests of a declared layer may bring what they bring; none where any memory is as good. `brought` is free until the
+  // next request, and `mean` is unchanged until then.
+  virtual std::optional<OwnMemory> MemoryOf(const wire::Key& /*key*/) const { return std::nullopt; }
   // Begins one step of one declared layer: one step per layer at a time. Only in workers.
   virtual void Start(const wire::Key& key, SyncRequest request) = 0;
   // Whether a request may come in parts.

@@ -39,19 +39,18 @@ struct StagedExchange::Step {
   }
 };
 
-StagedExchange::StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device)
-    : WrappedExchange(std::move(on_host)), executor_(executor), device_(device) {}
+StagedExchange::StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device,
+                               std::shared_ptr<StagingByLayer> staging)
+    : WrappedExchange(std::move(on_host)), executor_(executor), device_(device), staging_(std::move(staging)) {}
 
 void StagedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   POSEIDON_ASSERT_ON(executor_);
   WrappedExchange::Declare(model, layers);
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
-    auto staging = std::make_shared<Staging>();
-    if (layers[i].factors) {
-      staging->u_row_bytes = layers[i].factors->u_bytes_per_row(layers[i].dtype);
-      staging->v_row_bytes = layers[i].factors->v_bytes_per_row(layers[i].dtype);
-    }
-    staging_.insert_or_assign(wire::Key{model, LayerId(i)}, std::move(staging));
+    std::shared_ptr<Staging>& staging = (*staging_)[wire::Key{model, LayerId(i)}];
+    if (staging != nullptr) continue;
+    staging = std::make_shared<Staging>(layers[i]);
+    counted_.push_back(staging);
   }
 }
 
@@ -72,24 +71,10 @@ Completion StagedExchange::Copied(const std::shared_ptr<Step>& step, Next next) 
       });
 }
 
-Status StagedExchange::MakeRoom(const SyncRequest& request, Staging& staging) {
-  if (staging.gradient.bytes().size() < request.gradient.bytes()) {
-    POSEIDON_ASSIGN_OR_RETURN(staging.gradient, device_.AllocateHost(request.gradient.bytes()));
-  }
-  if (!request.factors) return OkStatus();
-  const std::uint64_t bytes = request.factors->rows * (staging.u_row_bytes + staging.v_row_bytes);
-  if (staging.factors.bytes().size() < bytes) {
-    POSEIDON_ASSIGN_OR_RETURN(staging.factors, device_.AllocateHost(bytes));
-  }
-  return OkStatus();
-}
-
 std::uint64_t StagedExchange::allocated_bytes() const {
   POSEIDON_ASSERT_ON(executor_);
   std::uint64_t bytes = WrappedExchange::allocated_bytes();
-  for (const auto& [key, staging] : staging_) {
-    bytes += staging->gradient.bytes().size() + staging->factors.bytes().size();
-  }
+  for (const auto& staging : counted_) bytes += staging->allocated_bytes();
   return bytes;
 }
 
@@ -98,16 +83,16 @@ void StagedExchange::Start(const wire::Key& key, SyncRequest request) {
   if (!request.on_device) return inner().Start(key, std::move(request));
   auto step = std::make_shared<Step>();
   step->key = key;
-  step->staging = staging_.at(key);
+  step->staging = staging_->at(key);
   step->on_device = request.gradient;
   step->factors = request.factors;
-  const Status room = MakeRoom(request, *step->staging);
+  const Status room = step->staging->MakeRoom(key, request, inner(), device_);
   step->request = std::move(request);
   if (!room.ok()) {
     executor_.Post([step, room] { step->request.done(room); });
     return;
   }
-  step->request.gradient.memory = step->staging->gradient.bytes().data();
+  step->request.gradient.memory = step->staging->gradient().data();
   // u and v still name device memory then, but nobody reads them where there are no rows.
   const bool no_rows = step->factors && step->factors->rows == 0;
   if (step->request.absent || no_rows) return Synchronise(step);
@@ -123,25 +108,23 @@ void StagedExchange::CopyOut(const std::shared_ptr<Step>& step) {
   for (std::size_t i = 0; i < step->copied.size(); ++i) {
     const std::uint64_t begin = i * part_bytes;
     const std::uint64_t size = std::min(part_bytes, bytes - begin);
-    device_.CopyToHost({step->on_device.memory + begin, size}, step->staging->gradient.bytes().subspan(begin, size),
+    device_.CopyToHost({step->on_device.memory + begin, size}, step->staging->gradient().subspan(begin, size),
                        step->request.ready, Copied(step, [step, i](StagedExchange& self) { self.OnPart(step, i); }));
   }
 }
 
 void StagedExchange::CopyOutFactors(const std::shared_ptr<Step>& step) {
-  Staging& staging = *step->staging;
-  const Factors& factors = *step->factors;
-  const std::uint64_t u_bytes = factors.rows * staging.u_row_bytes;
-  const std::uint64_t v_bytes = factors.rows * staging.v_row_bytes;
-  // DeviceSpan serves both directions; CopyToHost leaves its source unchanged (device/device.h).
-  const device::DeviceSpan u{const_cast<std::byte*>(factors.u), u_bytes};
-  const device::DeviceSpan v{const_cast<std::byte*>(factors.v), v_bytes};
-  step->request.factors->u = staging.factors.bytes().data();
-  step->request.factors->v = staging.factors.bytes().data() + u_bytes;
+  const MutableBytes u = step->staging->u();
+  const MutableBytes v = step->staging->v();
+  step->request.factors->u = u.data();
+  step->request.factors->v = v.data();
   const auto copied = [step](StagedExchange& self) { self.OnCopied(step); };
-  const device::Event ready = step->request.ready;
-  device_.CopyToHost(u, staging.factors.bytes().first(u_bytes), ready, Copied(step, copied));
-  device_.CopyToHost(v, staging.factors.bytes().subspan(u_bytes, v_bytes), ready, Copied(step, copied));
+  // DeviceSpan serves both directions; CopyToHost leaves its source unchanged (device/device.h).
+  const auto copy = [&](const std::byte* from, MutableBytes into) {
+    device_.CopyToHost({const_cast<std::byte*>(from), into.size()}, into, step->request.ready, Copied(step, copied));
+  };
+  copy(step->factors->u, u);
+  copy(step->factors->v, v);
 }
 
 void StagedExchange::OnPart(const std::shared_ptr<Step>& step, std::size_t part) {
@@ -184,7 +167,7 @@ void StagedExchange::CopyBack(const std::shared_ptr<Step>& step) {
   // What is gathered stays in memory of the host, from where the program takes it.
   if (step->request.gathered != nullptr) return step->request.done(OkStatus());
   // Not guarded, because the end needs nothing of this exchange. The step keeps the staging memory until then.
-  device_.CopyFromHost(step->request.gradient.span(), device::SpanOf(step->on_device),
+  device_.CopyFromHost(step->staging->mean().first(step->on_device.bytes()), device::SpanOf(step->on_device),
                        [step](Status status) { step->request.done(status); });
 }
 

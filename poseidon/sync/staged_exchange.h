@@ -3,12 +3,13 @@
 #define POSEIDON_SYNC_STAGED_EXCHANGE_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "poseidon/base/alive.h"
 #include "poseidon/device/device.h"
+#include "poseidon/sync/staging.h"
 #include "poseidon/sync/wrapped_exchange.h"
 
 namespace poseidon::sync {
@@ -22,34 +23,26 @@ namespace poseidon::sync {
 // copied. Where a copy fails after that, the request fails once the other copies have ended. The other exchange keeps what
 // has left, and the staging memory, until it is abandoned.
 //
-// Memory: one staging buffer of a layer's size, one of its factors where they are sent, allocated at
-// first use. Thread: the I/O executor, which is also the device's. Lifetime: the device outlives it.
+// Memory: a Staging for each layer. Thread: the I/O executor, which is also the device's. Lifetime: the device outlives it.
 class StagedExchange final : public WrappedExchange {
  public:
-  StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device);
+  // `staging`: of all schemes of the session.
+  StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device, std::shared_ptr<StagingByLayer> staging);
 
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
   void Start(const wire::Key& key, SyncRequest request) override;
   // Of requests of host memory.
   bool takes_parts() const override { return inner().takes_parts(); }
   void Arrived(const wire::Key& key, std::uint64_t elements) override { inner().Arrived(key, elements); }
-  // The staging buffers too.
+  // The staging buffers too, where this is the scheme that declared their layers first.
   std::uint64_t allocated_bytes() const override;
 
  private:
   struct Step;
-  // Of one layer. Shared with the steps under way: a copy may outlive this exchange when the job ends.
-  struct Staging {
-    std::uint64_t u_row_bytes = 0;  // of one row of a factor; 0 for a layer without factors
-    std::uint64_t v_row_bytes = 0;
-    device::HostBuffer gradient;
-    device::HostBuffer factors;  // u, then v
-  };
 
   // The completion of an outward copy: calls `next` where all is well, unless this exchange is gone.
   template <typename Next>
   Completion Copied(const std::shared_ptr<Step>& step, Next next);
-  Status MakeRoom(const SyncRequest& request, Staging& staging);
   void CopyOut(const std::shared_ptr<Step>& step);
   void CopyOutFactors(const std::shared_ptr<Step>& step);
   void OnPart(const std::shared_ptr<Step>& step, std::size_t part);
@@ -59,7 +52,8 @@ class StagedExchange final : public WrappedExchange {
 
   Executor& executor_;
   device::Device& device_;
-  std::map<wire::Key, std::shared_ptr<Staging>> staging_;
+  const std::shared_ptr<StagingByLayer> staging_;
+  std::vector<std::shared_ptr<const Staging>> counted_;
   Alive alive_;
 };
 

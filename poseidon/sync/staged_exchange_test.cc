@@ -22,7 +22,7 @@ TEST(StagedExchange, HandsOnTheWholeContributionInHostMemory) {
   device::HostDevice device(*io);
   auto inner = std::make_unique<testing::KeptExchange>();
   testing::KeptExchange& kept = *inner;
-  sim::Resident<StagedExchange> staged(simulation, *io, *io, std::move(inner), device);
+  sim::Resident<StagedExchange> staged(simulation, *io, *io, std::move(inner), device, std::make_shared<StagingByLayer>());
   const std::vector<plan::LayerSpec> layers = {
       {.name = "fc", .elements = 6, .factors = plan::FactorShape{.outputs = 2, .inputs = 3}}};
   staged->Declare(ModelId(0), layers);

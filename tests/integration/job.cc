@@ -292,7 +292,7 @@ class Job::Worker final : public Member {
   void MakeDevice() override {
     if (!options().on_device) return;
     device_ = std::make_unique<device::FakeDevice>(
-        io(), device::FakeDeviceOptions{.copy_bytes_per_second = 1e9});
+        io(), device::FakeDeviceOptions{.copy_bytes_per_second = 1e9, .registers = options().device_registers});
   }
   device::Device* device() override { return device_.get(); }
   void DropDevice() override { device_.reset(); }

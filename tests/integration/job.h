@@ -34,6 +34,7 @@ struct JobOptions {
   // Gradients and factors live on an accelerator of the worker's own (device::FakeDevice), whose
   // kernels make them and whose copies take time.
   bool on_device = false;
+  bool device_registers = true;  // the host's shared memory, and copies into it
   // Dense gradients come in parts of random sizes, while their beginning is under way.
   bool in_parts = false;
   bool collectives = true;

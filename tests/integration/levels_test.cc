@@ -71,6 +71,7 @@ TEST_P(LevelsTest, ReplicasEqualTheOracleBitForBit) {
       options.node.planning.policy = plan::Policy::kBytes;
       if (machines.size() == 4) options.node.lanes = 2;
       if (machines.size() == 8) options.node.strategy.placement = plan::Placement::kPairs;
+      options.on_device = machines.size() == 3;
       if (servers == 2 || machines.size() == 4) options.node.planning.forced["fc2"] = plan::Scheme::kFactorScatter;
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
@@ -91,6 +92,7 @@ TEST_P(LevelsTest, AbsentRanksWeightsUnequalRowsAndFreeRunningLayers) {
       options.gradients = {.seed = 3, .absent = 0.4, .max_rows = 40, .zeros = weighted ? 0.5 : 0, .weighted = weighted};
       if (weighted) options.node.strategy.zero_compression = plan::ZeroCompression::kAlways;
       options.node.planning.forced["fc1"] = scheme;
+      options.on_device = weighted;
       options.max_compute = std::chrono::microseconds(world_->is_virtual() ? 500 : 0);
       const std::unique_ptr<World> world = GetParam().make();
       Job job(*world, options);
@@ -101,12 +103,14 @@ TEST_P(LevelsTest, AbsentRanksWeightsUnequalRowsAndFreeRunningLayers) {
 }
 
 TEST_P(LevelsTest, LargeLayersMoveInStretchesAndGradientsMayLieOnDevices) {
-  for (const auto& [on_device, in_parts, lanes] :
-       {std::tuple(false, false, 1), std::tuple(true, false, 1), std::tuple(false, true, 2)}) {
+  for (const auto& [on_device, registers, in_parts, lanes] :
+       {std::tuple(false, false, false, 1), std::tuple(true, true, false, 1), std::tuple(true, false, false, 1),
+        std::tuple(false, false, true, 2)}) {
     JobOptions options = OddJob({"a", "a", "b", "b"});
     options.node.lanes = static_cast<std::uint16_t>(lanes);
     options.steps = 4;
     options.on_device = on_device;
+    options.device_registers = registers;
     options.in_parts = in_parts;
     options.layers = InForwardOrder(
         {Dense("large", 700'001), FullyConnected("fc", 301, 1009), Dense("small", 5)});
@@ -120,6 +124,31 @@ TEST_P(LevelsTest, LargeLayersMoveInStretchesAndGradientsMayLieOnDevices) {
     ASSERT_TRUE(job.Run());
     job.ExpectAllWell();
     job.ExpectExactPayload();
+  }
+}
+
+// They copy into the memory and out of it themselves, and processors only add.
+TEST_P(LevelsTest, NothingIsCopiedOnTheHostWhereDevicesTakeItsMemory) {
+  for (const bool registers : {true, false}) {
+    JobOptions options = OddJob({"a", "a", "b", "b", "b"});
+    options.steps = 6;
+    options.on_device = true;
+    options.device_registers = registers;
+    options.node.planning.forced = {{"fc1", plan::Scheme::kKeyValue}, {"fc2", plan::Scheme::kFactorBroadcast}};
+    const std::unique_ptr<World> world = GetParam().make();
+    Job job(*world, options);
+    ASSERT_TRUE(job.Run());
+    job.ExpectAllWell();
+    for (std::size_t i = 0; i < options.layers.size(); ++i) {
+      const plan::LayerSpec& spec = options.layers[i];
+      if (spec.is_table()) continue;
+      SCOPED_TRACE(spec.name);
+      const auto moved = [&](std::uint16_t member) { return job.outcome(MemberId(member)).local_bytes[i]; };
+      EXPECT_EQ(moved(4) == 0, registers) << "leads nothing";
+      if (spec.name == "fc2") continue;  // whose factors are put behind one another
+      EXPECT_EQ(moved(0) + moved(1), options.steps * (registers ? 1 : 4) * spec.bytes());
+      EXPECT_EQ(moved(2) + moved(3), options.steps * (registers ? 2 : 5) * spec.bytes());
+    }
   }
 }
 

@@ -72,6 +72,16 @@ def test_what_takes_long_is_waited_for(bench, late):
     assert len(hashes) == 1, hashes
 
 
+def test_devices_copy_into_the_memory_of_their_host(bench, late):
+    """Or through memory of their own, where its library refuses it: the same bits, which processors copy then."""
+    solver = bench.solver(max_iter=6, test_interval=6)
+    takes, refuses = (bench.train(solver, "--gpu", "0,1", "--levels", "host", "--scheme", "ip1=kv", run_dir=f"registers-{registers}",
+                                  environment=late | {"LATE_DEVICE_REGISTERS": registers}).summary for registers in "10")
+    assert takes["weights_hash"] == refuses["weights_hash"]
+    # A worker reads the other's share of what it leads, and copies nothing: neither shares nor means, which are as much again each.
+    assert 0 < takes["traffic"]["shared_memory_bytes"] * 2 <= refuses["traffic"]["shared_memory_bytes"]
+
+
 def test_factors_are_multiplied_on_the_devices(bench, late):
     solver = bench.solver()
     done = bench.train(solver, "--workers", 2, "--gpu", "all", "--scheme", "ip1=sfb", environment=late)

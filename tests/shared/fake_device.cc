@@ -227,6 +227,7 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
   Mutex failure_mutex;
   Status failure POSEIDON_GUARDED_BY(failure_mutex);
 
+  std::map<std::byte*, std::size_t> registered;  // host memory of others
   bool stopped = false;
   Stream to_host;
   Stream from_host;
@@ -245,6 +246,17 @@ Result<HostBuffer> FakeDevice::AllocateHost(std::size_t bytes) {
   // As everything here that nobody has written: a reader of fresh memory shall not find zeros by luck.
   Poison(buffer.bytes());
   return buffer;
+}
+
+Result<HostBuffer> FakeDevice::RegisterHost(MutableBytes memory) {
+  if (!state_->options.registers) return Device::RegisterHost(memory);
+  POSEIDON_CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 == 0, "a device registers whole pages");
+  const auto begin = state_->registered.lower_bound(memory.data());
+  POSEIDON_CHECK(begin == state_->registered.end() || memory.data() + memory.size() <= begin->first, "registered once");
+  POSEIDON_CHECK(begin == state_->registered.begin() || std::prev(begin)->first + std::prev(begin)->second <= memory.data(),
+                 "registered once");
+  state_->registered.emplace(memory.data(), memory.size());
+  return HostBuffer(memory, [state = state_](MutableBytes given_up) { state->registered.erase(given_up.data()); });
 }
 
 void FakeDevice::CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) {

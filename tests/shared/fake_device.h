@@ -16,6 +16,7 @@ struct FakeDeviceOptions {
   // A copy takes latency + bytes / rate on its direction's stream; 0: no time for the bytes.
   Duration copy_latency = std::chrono::microseconds(10);
   double copy_bytes_per_second = 0;
+  bool registers = true;  // host memory of others
 };
 
 // An accelerator without the accelerator: its own memory, an engine that runs kernels one after the
@@ -38,6 +39,7 @@ class FakeDevice final : public Device {
   const std::string& name() const override;
   bool host_accessible() const override { return false; }
   Result<HostBuffer> AllocateHost(std::size_t bytes) override;
+  Result<HostBuffer> RegisterHost(MutableBytes memory) override;
   void CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) override;
   void CopyFromHost(ConstBytes from, DeviceSpan into, Completion done) override;
 

@@ -242,6 +242,27 @@ TEST_F(CopyTest, UnderWayAreWaitedForWhenTheDeviceGoes) {
   EXPECT_TRUE(ended.get_future().get().ok());
 }
 
+// The memory that a host's workers share, which makes nobody wait for copies then.
+TEST_F(CopyTest, ReachMemoryOfOthersThatIsRegistered) {
+  const EngineGuard guard;
+  const std::size_t page = 4096;
+  std::unique_ptr<std::byte, void (*)(void*)> pages(static_cast<std::byte*>(std::aligned_alloc(page, 2 * page)), &std::free);
+  const MutableBytes memory(pages.get(), 2 * page);
+  {
+    Result<device::HostBuffer> registered = device_->RegisterHost(memory.first(4000));
+    ASSERT_TRUE(registered.ok()) << registered.status().message();
+    EXPECT_EQ(registered->bytes().data(), memory.data());
+    EXPECT_EQ(device_->RegisterHost(memory.first(4000)).status().code(), StatusCode::kResourceExhausted) << "twice";
+    const at::Tensor numbers = at::full({1000}, 3.0, at::TensorOptions().device(placement_.device()));
+    const auto copy = [&](Completion done) {
+      device_->CopyToHost(SpanOf(numbers), registered->bytes(), std::make_shared<EngineEvent>(placement_), std::move(done));
+    };
+    EXPECT_TRUE(Wait(copy).ok());
+    EXPECT_EQ(*reinterpret_cast<float*>(memory.data()), 3);
+  }
+  EXPECT_TRUE(device_->RegisterHost(memory).ok()) << "given up, it is free";
+}
+
 TEST_F(CopyTest, OfADeviceThatIsLostFail) {
   if (OnGpu()) GTEST_SKIP() << "loses the device";
   const EngineGuard guard;

@@ -5,6 +5,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
+#include <dlfcn.h>
 
 #include <chrono>
 #include <optional>
@@ -17,6 +18,14 @@ namespace {
 
 // Between two looks at a copy. The engine's own wait keeps a core busy, for as long as the device computes what is to be copied.
 constexpr std::chrono::microseconds kLook(50);
+
+// The engine has no name for these that is the same on every kind of device. Placement has made the symbols of the engine's library
+// known, and with it those of the CUDA runtime that it needs.
+template <typename... Arguments>
+int CallCuda(const char* name, Arguments... arguments) {
+  const auto function = reinterpret_cast<int (*)(Arguments...)>(::dlsym(RTLD_DEFAULT, name));
+  return function == nullptr ? -1 : function(arguments...);
+}
 
 }  // namespace
 
@@ -91,6 +100,21 @@ Result<device::HostBuffer> EngineDevice::AllocateHost(std::size_t bytes) {
   }));
   const MutableBytes span(static_cast<std::byte*>(memory.mutable_data_ptr()), bytes);
   return device::HostBuffer(span, [memory](MutableBytes) {});
+}
+
+Result<device::HostBuffer> EngineDevice::RegisterHost(MutableBytes memory) {
+  constexpr unsigned kForAllDevices = 1;  // cudaHostRegisterPortable
+  const c10::DeviceGuard guard(placement_.device());
+  const int error = CallCuda("cudaHostRegister", static_cast<void*>(memory.data()), memory.size(), kForAllDevices);
+  if (error < 0) return Device::RegisterHost(memory);
+  if (error > 0) {
+    // Otherwise the engine finds this error behind the next thing that it launches.
+    static_cast<void>(CallCuda("cudaGetLastError"));
+    return ResourceExhausted(name() + " does not register " + std::to_string(memory.size()) + " bytes of host memory: CUDA error " +
+                             std::to_string(error));
+  }
+  return device::HostBuffer(
+      memory, [](MutableBytes given_up) { static_cast<void>(CallCuda("cudaHostUnregister", static_cast<void*>(given_up.data()))); });
 }
 
 void EngineDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) {

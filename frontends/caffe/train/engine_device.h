@@ -28,7 +28,7 @@ class EngineEvent final : public device::EventState {
 
 // A device of the engine for the core's copies: a stream for each direction, and a thread for each that waits for what was launched
 // there. Everything goes through the engine's streams and events, whatever kind of device it is. Memory of the host has to be of
-// AllocateHost: a copy of other memory makes the caller wait for it.
+// AllocateHost or RegisterHost: a copy of other memory makes the caller wait for it.
 class EngineDevice final : public device::Device {
  public:
   // Completions are posted to `executor`.
@@ -39,6 +39,8 @@ class EngineDevice final : public device::Device {
   const std::string& name() const override { return name_; }
   bool host_accessible() const override { return false; }
   Result<device::HostBuffer> AllocateHost(std::size_t bytes) override;
+  // By the CUDA library that the engine brought. kUnimplemented where it brought none.
+  Result<device::HostBuffer> RegisterHost(MutableBytes memory) override;
   void CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) override;
   void CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) override;
 
