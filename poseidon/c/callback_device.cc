@@ -36,6 +36,16 @@ Result<device::HostBuffer> CallbackDevice::AllocateHost(std::size_t bytes) {
                             });
 }
 
+Result<device::HostBuffer> CallbackDevice::RegisterHost(MutableBytes memory) {
+  if (device_.register_host == nullptr) return Device::RegisterHost(memory);
+  if (device_.register_host(device_.user, memory.data(), memory.size()) == 0) {
+    return ResourceExhausted(name_ + " does not register " + std::to_string(memory.size()) + " bytes of host memory");
+  }
+  return device::HostBuffer(memory, [unregister = device_.unregister_host, user = device_.user](MutableBytes given_up) {
+    if (unregister != nullptr) unregister(user, given_up.data(), given_up.size());
+  });
+}
+
 CallbackDevice::Copy* CallbackDevice::Begin(const char* direction, std::size_t bytes, Completion done) {
   // Counted before the caller's function begins the copy, because OnDone may run before that function returns.
   MutexLock lock(mutex_);

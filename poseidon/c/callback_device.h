@@ -32,6 +32,7 @@ class CallbackDevice final : public device::Device {
   const std::string& name() const override { return name_; }
   bool host_accessible() const override { return false; }
   Result<device::HostBuffer> AllocateHost(std::size_t bytes) override;
+  Result<device::HostBuffer> RegisterHost(MutableBytes memory) override;
   void CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) override;
   void CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) override;
 

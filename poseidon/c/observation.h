@@ -34,7 +34,7 @@ typedef struct poseidon_layer_statistics {
   poseidon_traffic factors;    // in steps in which it went as factors or rows
   uint64_t steps;
   double seconds;  // from push to landed mean, summed over the steps
-  uint64_t local_bytes;  // written to the host's shared memory or read from it
+  uint64_t local_bytes;  // that processors wrote to the host's shared memory or read from it
   // Of `factors`: what the payload would be with the zeros that factors left without
   // (poseidon_options.zero_compression).
   uint64_t factor_bytes_sent;

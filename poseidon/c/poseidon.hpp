@@ -71,6 +71,12 @@ class Model {
   bool TakesFactors(uint32_t layer, uint64_t step) const { return Takes(layer, step) != POSEIDON_GRADIENT; }
   // Whether the mean of `step` is what Gathered returns, of a layer whose product the program makes.
   bool TakesGathered(uint32_t layer, uint64_t step) const { return Takes(layer, step) == POSEIDON_GATHERED; }
+  // The session's own memory for the layer, whose `brought` is null where it has none.
+  poseidon_memory Memory(uint32_t layer) const {
+    poseidon_memory memory = POSEIDON_NEW(poseidon_memory);
+    Check(poseidon_get_memory, static_cast<const poseidon_model*>(model_), layer, &memory);
+    return memory;
+  }
   void Push(uint32_t layer, uint64_t step, const poseidon_view& gradient,
             const poseidon_push* more = nullptr) {
     Check(poseidon_push_dense, model_, layer, step, &gradient, more);

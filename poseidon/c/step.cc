@@ -301,6 +301,21 @@ size_t poseidon_plan_text(const poseidon_model* model, char* buffer, size_t capa
   return text.size();
 }
 
+poseidon_code poseidon_get_memory(const poseidon_model* model, uint32_t layer, poseidon_memory* memory,
+                                  poseidon_status* status) {
+  return Answering(status, [&]() -> Status {
+    POSEIDON_RETURN_IF_ERROR(CheckLayer(model, layer));
+    if (!model->model->committed()) return FailedPrecondition("the model has not been committed");
+    poseidon_memory given{};
+    if (const std::optional<sync::OwnMemory> own = model->model->MemoryOf(LayerId(layer))) {
+      given.brought = own->brought.data();
+      given.mean = own->mean.data();
+      given.bytes = own->brought.size();
+    }
+    return Give("poseidon_memory", given, memory);
+  });
+}
+
 poseidon_code poseidon_begin_step(poseidon_model* model, uint64_t step, poseidon_status* status) {
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckModel(model));

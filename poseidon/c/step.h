@@ -71,6 +71,21 @@ POSEIDON_API poseidon_code poseidon_declare(poseidon_model* model, const poseido
 // have committed. A difference ends the job and names layer and worker. Main thread, once.
 POSEIDON_API poseidon_code poseidon_commit(poseidon_model* model, poseidon_status* status);
 
+// Memory of the session's own for a layer, where the workers of a host combine first.
+typedef struct poseidon_memory {
+  size_t struct_size;
+  void* brought;     // page-aligned; NULL: the session has none
+  const void* mean;  // page-aligned
+  uint64_t bytes;    // of each: the gradient's at least
+} poseidon_memory;
+
+// Fills *memory. A gradient that is pushed from `brought` is not copied on the host, and its mean lands in `mean`, where it stays until
+// the layer's next push: for a program that copies gradients from a device of its own, which may register both ranges with it, until
+// it ends its part (poseidon_close). A session with a poseidon_device does that itself, and gives NULL. Thread: any, after
+// poseidon_commit.
+POSEIDON_API poseidon_code poseidon_get_memory(const poseidon_model* model, uint32_t layer, poseidon_memory* memory,
+                                               poseidon_status* status);
+
 // What a worker hands over for a layer: its flat gradient (poseidon_push_dense), or its factors
 // (poseidon_push_factors; of a table its rows, poseidon_push_rows). The plan's scheme decides. GATHERED: its factors, and the
 // program multiplies what all workers brought (poseidon_get_gathered). A table takes FACTORS.

@@ -124,7 +124,7 @@ Status Follower::OnFrame(MemberId from, const wire::FrameHeader& header, ConstBy
                     " bytes of factors, expected it multiplied");
   }
   std::vector<ByteRange> part;
-  if (!share.in_slot) part = share.parts->at(leader);
+  if (!share.mean_stays) part = share.parts->at(leader);
   Land(state, leader, std::move(part), Copy(memory_.MeanOf(header.layer), share.gradient.memory));
   return OkStatus();
 }

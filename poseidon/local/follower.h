@@ -27,7 +27,7 @@ class Follower final : public messaging::FrameSink {
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers);
 
   // One step per layer at a time, of a layer of which others lead some. `done` fires, never within the call, when that part
-  // of the mean is in the share's gradient, in what it gathers to, or in the memory for a share that is in its slot; kInvalidArgument where
+  // of the mean is in the share's gradient, in what it gathers to, or stays in the memory where the share says so; kInvalidArgument where
   // there are more rows than the slot holds.
   void Contribute(const Share& share, Completion done);
 

@@ -290,7 +290,7 @@ void Leader::Spread(LayerId layer, const Status& status, Completion done) {
   const std::byte* const mean = state.round->result.gradient.memory;
   std::byte* const into = state.round->share.gradient.memory;
   std::vector<ByteRange> part;
-  if (mean != into && !state.round->share.in_slot) part = OwnPart(state.round->share);
+  if (mean != into && !state.round->share.mean_stays) part = OwnPart(state.round->share);
   state.moved += BytesIn(part);
   InStretches(executor_, state.round, std::move(part), Copy(mean, into), [this, &state] { EndRound(state, OkStatus()); });
 }

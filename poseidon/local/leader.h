@@ -40,8 +40,8 @@ class Leader final : public messaging::FrameSink {
   // One step per layer at a time, of a layer of which this worker leads some. `combined` may be called within the call.
   void Combine(const Share& share, TakeCombined combined);
   // Pre: Combine has answered for this layer, and the mean is where that said, or in the share's `gathered`. `done` fires,
-  // never within the call, when the own part of the mean is in the share's gradient, whose part is free then, or in the
-  // memory for a share that is in its slot. With a failure there
+  // never within the call, when the own part of the mean is in the share's gradient, whose part is free then, or stays
+  // in the memory where the share says so. With a failure there
   // is nothing to spread. kInvalidArgument where more rows were gathered than the slot holds.
   void Spread(LayerId layer, const Status& status, Completion done);
 

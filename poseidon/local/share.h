@@ -19,13 +19,14 @@ using Parts = std::vector<std::vector<ByteRange>>;
 
 // One worker's contribution to its host's, in host memory. Lent, unchanged, until the mean is in `gradient`, or in `gathered`
 // where that is given; the part that this worker leads may be written before. It has factors where the scheme takes them and
-// it is not absent. One that is in its slot stays there, and its mean stays in the host's memory.
+// it is not absent.
 struct Share : sync::Contribution {
   LayerId layer;
   plan::Scheme scheme = plan::Scheme::kKeyValue;
   factors::GatheredRows* gathered = nullptr;  // sync::SyncRequest::gathered, of a layer that is no table
   std::shared_ptr<const Parts> parts;
-  bool in_slot = false;
+  bool in_slot = false;     // what it brings is in its slot already
+  bool mean_stays = false;  // in the host's memory, in place of `gradient`
 };
 
 }  // namespace poseidon::local

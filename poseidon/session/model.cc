@@ -138,6 +138,12 @@ bool Model::Gathers(LayerId layer, plan::Scheme scheme) const {
   return spec.is_multiplied_by_device() && scheme == plan::Scheme::kFactorBroadcast;
 }
 
+std::optional<sync::OwnMemory> Model::MemoryOf(LayerId layer) const {
+  std::optional<sync::OwnMemory> memory;
+  node_.Run([&](const Node& node) { memory = node.MemoryOf(id_, layer); });
+  return memory;
+}
+
 bool Model::HasGathered(LayerId layer) const {
   MutexLock lock(mutex_);
   const std::optional<Step>& last = layers_.at(layer.value()).last;

@@ -38,7 +38,7 @@ struct LayerStatistics {
   messaging::TrafficCell factors;    // in steps whose scheme takes factors, results that come back for them included
   std::uint64_t steps = 0;
   double seconds = 0;  // from push to landed mean, summed over the steps
-  std::uint64_t local_bytes = 0;  // written to the host's shared memory or read from it
+  std::uint64_t local_bytes = 0;  // that processors wrote to the host's shared memory or read from it
 };
 
 struct ModelStatistics {
@@ -121,6 +121,9 @@ class Model {
   // layer whose product the device makes.
   bool Gathers(LayerId layer, plan::Scheme scheme) const;
 
+  // The session's own memory for a layer; none where any memory is as good, and where gradients are on the session's device. A
+  // gradient that is pushed from there lands in its `mean`. Thread: any. Pre: Commit.
+  std::optional<sync::OwnMemory> MemoryOf(LayerId layer) const;
   // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient. Gradient and
   // factors are lent until Wait(layer) returns for this step. Returns at once.
   Status Push(LayerId layer, session::Push push);

@@ -263,6 +263,11 @@ void Node::Collect(UniqueFunction<void(const LaneTotals&)> done) {
   });
 }
 
+std::optional<sync::OwnMemory> Node::MemoryOf(ModelId model, LayerId layer) const {
+  POSEIDON_ASSERT_ON(member_.env.io);
+  return exchanges_.MemoryOf({model, layer});
+}
+
 std::uint64_t Node::local_bytes(ModelId model, LayerId layer) const {
   POSEIDON_ASSERT_ON(member_.env.io);
   return host_level_ ? host_level_->moved_bytes(model, layer) : 0;

@@ -96,7 +96,9 @@ class Node final : public messaging::MeshObserver, public coordinator::Coordinat
   const messaging::Mesh& mesh() const { return member_.mesh; }
   // Null before the model is committed, and in servers.
   schedule::Scheduler* scheduler(ModelId model) const { return models_.scheduler(model); }
-  // Bytes that this worker wrote to its host's shared memory or read from it; 0 where it shares none.
+  // See sync::Exchange::MemoryOf. Of a committed model.
+  std::optional<sync::OwnMemory> MemoryOf(ModelId model, LayerId layer) const;
+  // Bytes that this worker's processor wrote to its host's shared memory or read from it; 0 where it shares none.
   std::uint64_t local_bytes(ModelId model, LayerId layer) const;
   // What lane 0 has moved, and the bytes that the core has allocated there for landing places and sums.
   LaneTotals OwnTotals() const;

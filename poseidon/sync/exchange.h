@@ -40,8 +40,8 @@ struct SyncRequest : Contribution {
   bool only_wakes = false;  // `done` runs nothing of the program's: the scheduler calls it at once where all went well
 };
 
-// Host memory of an exchange's own, for one layer. A request whose gradient is `brought` has brought it there, or its factors,
-// u and behind it v, and its mean lands in `mean`: neither is copied.
+// Host memory of an exchange's own, for one layer. What a request brings at `brought`, its gradient or its factors, u and behind
+// it v, is not copied. Where its gradient is `brought`, the mean lands in `mean`.
 struct OwnMemory {
   MutableBytes brought;
   MutableBytes mean;

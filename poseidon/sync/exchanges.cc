@@ -44,6 +44,10 @@ void Exchanges::AddWaits(std::vector<wire::Wait>* waits) const {
   for (const auto& exchange : exchanges_) exchange->AddWaits(waits);
 }
 
+std::optional<OwnMemory> Exchanges::MemoryOf(const wire::Key& key) const {
+  return Of(plan::Scheme::kKeyValue).MemoryOf(key);
+}
+
 void Exchanges::Abandon(const Status& reason) const {
   for (const auto& exchange : exchanges_) exchange->Abandon(reason);
 }

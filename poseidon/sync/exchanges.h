@@ -25,6 +25,8 @@ class Exchanges {
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) const;
   void UsePlan(ModelId model, const plan::Plan& plan) const;
   void AddWaits(std::vector<wire::Wait>* waits) const;
+  // The same under every scheme.
+  std::optional<OwnMemory> MemoryOf(const wire::Key& key) const;
   void Abandon(const Status& reason) const;
   std::uint64_t allocated_bytes() const;
   std::uint64_t declared_bytes() const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,7 +19,8 @@ using namespace poseidon_test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
 
 // Kernels that make gradient and factors run after they were pushed; the means land on the device, and have the
-// bits that the same numbers in host memory give. A layer in host memory is pushed beside it.
+// bits that the same numbers in host memory give, also where the device copies into the memory of the workers' host. A layer in host
+// memory is pushed beside it.
 TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
   constexpr std::uint32_t kRanks = 3;
   constexpr std::uint64_t kOutputs = 7, kInputs = 11, kRows = 5, kSteps = 4;
@@ -26,14 +28,16 @@ TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
   const auto number = [](std::uint32_t rank, std::uint64_t step, std::uint64_t i) {
     return 0.25f * static_cast<float>((rank * 31 + step * 7 + i * 13) % 97) - 11.0f;
   };
-  std::array<std::vector<float>, 2> means;  // of rank 0: on the device, on the host
-  for (const bool on_device : {true, false}) {
+  std::array<std::vector<float>, 3> means;  // of rank 0: on the host, on the device, there with workers that combine first
+  for (const int way : {0, 1, 2}) {
+    const bool on_device = way > 0;
     Job job(kRanks);
     ExpectAllOk(job.Run([&](std::uint32_t rank, poseidon_options options) {
       FakeAccelerator accelerator(1 << 20);
       const poseidon_device device = accelerator.Device();
       options.device = &device;
       options.schemes = "fc=sfb";
+      options.levels = way == 2 ? POSEIDON_LEVELS_HOST : POSEIDON_LEVELS_FLAT;
       Session session(options);
       Model model = session.NewModel();
       const std::uint32_t a = model.Declare(Dense("a", 3000));
@@ -65,15 +69,56 @@ TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
         model.Wait(h);
         EXPECT_THAT(host, testing::Each(1.0f));
         if (on_device) std::memcpy(numbers.data(), accelerator.Inside(accelerator.At(0)), numbers.size() * 4);
-        if (rank == 0) means[on_device ? 0 : 1].insert(means[on_device ? 0 : 1].end(), numbers.begin(), numbers.begin() + at_u);
+        if (rank == 0) means[way].insert(means[way].end(), numbers.begin(), numbers.begin() + at_u);
       }
       EXPECT_EQ(accelerator.copies_out, on_device ? static_cast<int>(3 * kSteps) : 0);
       EXPECT_EQ(accelerator.copies_in, on_device ? static_cast<int>(2 * kSteps) : 0);
+      EXPECT_EQ(accelerator.registered, way == 2 ? 4 : 0) << "what two layers bring, and their means";
+      EXPECT_EQ(model.Memory(a).brought, nullptr) << "there is none, or the session uses it itself";
       session.Leave();
     }));
   }
   EXPECT_EQ(means[0], means[1]);
+  EXPECT_EQ(means[0], means[2]);
   EXPECT_EQ(means[0][1], (number(0, 0, 1) + number(1, 0, 1) + number(2, 0, 1)) / 3);
+}
+
+// As a program does that copies gradients from a device of its own.
+TEST(Devices, WhatIsPushedFromTheMemoryOfTheHostIsNotCopied) {
+  constexpr std::uint64_t kElements = 5000;
+  std::atomic<std::uint64_t> moved = 0;
+  Job job(3);
+  ExpectAllOk(job.Run([&](std::uint32_t rank, poseidon_options options) {
+    options.levels = POSEIDON_LEVELS_HOST;
+    options.schemes = "fc=sfb";
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t a = model.Declare(Dense("a", kElements));
+    const std::uint32_t f = model.Declare(WithFactors("fc", 2, 3));
+    EXPECT_EQ(FailureOf([&] { model.Memory(a); }).message, "the model has not been committed");
+    model.Commit();
+    const poseidon_memory memory = model.Memory(a);
+    const poseidon_memory of_factors = model.Memory(f);
+    ASSERT_GE(memory.bytes, kElements * sizeof(float));
+    ASSERT_NE(memory.brought, memory.mean);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      model.BeginStep(step);
+      std::fill_n(static_cast<float*>(memory.brought), kElements, static_cast<float>(rank + step));
+      model.Push(a, step, View(static_cast<float*>(memory.brought), kElements));
+      // The factors are elsewhere, and the mean lands there all the same.
+      std::vector<float> u(2, 1.0f), v(3, static_cast<float>(rank));
+      model.PushFactors(f, step, View(u), View(v), 1, View(static_cast<float*>(of_factors.brought), 8));
+      model.Wait(a);
+      model.Wait(f);
+      const auto* const mean = static_cast<const float*>(memory.mean);
+      EXPECT_TRUE(std::all_of(mean, mean + kElements, [&](float x) { return x == static_cast<float>(1 + step); }));
+      EXPECT_THAT(std::vector<float>(static_cast<const float*>(of_factors.mean), static_cast<const float*>(of_factors.mean) + 8),
+                  testing::Each(1.0f));
+    }
+    moved += model.Statistics(a).local_bytes;
+    session.Leave();
+  }));
+  EXPECT_EQ(moved, 3 * 2 * kElements * sizeof(float)) << "who sums reads the others' gradients, and nobody moves more";
 }
 
 // 9 MiB leave in three parts; the last one's failure is the layer's.

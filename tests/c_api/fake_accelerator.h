@@ -36,6 +36,7 @@ class FakeAccelerator {
   ~FakeAccelerator() {
     Launch([this] { stop_ = true; });
     thread_.join();
+    if (registered != 0) std::terminate();  // the session's memory is gone, and the device would copy to it
     munmap(inside_, bytes_);
     munmap(outside_, bytes_);
   }
@@ -65,6 +66,11 @@ class FakeAccelerator {
         done(token, POSEIDON_OK);
       });
     };
+    device.register_host = [](void* user, void* memory, size_t) {
+      ++static_cast<FakeAccelerator*>(user)->registered;
+      return static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(memory) % 4096 == 0);
+    };
+    device.unregister_host = [](void* user, void*, size_t) { --static_cast<FakeAccelerator*>(user)->registered; };
     return device;
   }
 
@@ -98,6 +104,7 @@ class FakeAccelerator {
   std::atomic<int> copies_out = 0;
   std::atomic<int> copies_in = 0;
   std::atomic<bool> fail_copies = false;
+  std::atomic<int> registered = 0;  // ranges of the session's memory
 
  private:
   void* Map(int file, int access) {

@@ -16,12 +16,14 @@ def why_not():
 
 
 def load(delays=None):
-    """Makes it known to torch. `delays`: microseconds of each computation and of each copy, of the late device only."""
+    """Makes it known to torch. `delays`, of the late device only: microseconds of each computation and of each copy, and whether it
+    takes memory of others."""
     if KIND == "late":
         import late
         late.load()
         if delays:
-            late.library.late_set_delays(*delays)
+            late.library.late_set_delays(*delays[:2])
+            late.library.late_set_registers(delays[2] if len(delays) > 2 else True)
 
 
 def two():

@@ -102,6 +102,17 @@ class InParts(Counted):
         assert self.count >= 2 * 400 / 5, f"{self.count} parts were sent"
 
 
+class Registered(Counted):
+    """Gradients and means are copied to and from the memory that the workers of a host share: each layer's."""
+
+    def counted(self):
+        from poseidon.torch.devices import Carrier
+        return Carrier, "register", int
+
+    def check(self):
+        assert self.count and self.count % 2 == 0, f"{self.count} ranges were registered"
+
+
 class Launched(OnDevices):
     """Nothing in a backward pass waits for the device."""
 

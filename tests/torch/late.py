@@ -68,13 +68,16 @@ def load():
     global library
     library = ctypes.CDLL(str(LIBRARY))
     library.late_waits.restype = ctypes.c_long
+    library.late_set_registers.argtypes = [ctypes.c_bool]
+    library.cudaHostRegister.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
+    library.cudaHostUnregister.argtypes = [ctypes.c_void_p]
     torch.utils.rename_privateuse1_backend("late")
     module = types.ModuleType("torch.late")
     vars(module).update(
         Stream=Stream, Event=event, stream=stream, device=device, is_available=lambda: True, device_count=lambda: 2,
         current_device=torch.accelerator.current_device_index, _is_in_bad_fork=lambda: False, manual_seed_all=lambda seed: None,
         current_stream=lambda which=None: torch.accelerator.current_stream(device_of(which)),
-        get_amp_supported_dtype=lambda: [torch.bfloat16],
+        cudart=lambda: library, get_amp_supported_dtype=lambda: [torch.bfloat16],
         synchronize=lambda which=None: torch.accelerator.synchronize(device_of(which)))
     torch._register_device_module("late", module)
     torch.utils.generate_methods_for_privateuse1_backend(for_module=True, for_tensor=True)

@@ -22,9 +22,9 @@ KIND = accelerator.KIND
 LATE = ["Plain", "Accumulation", "ClippedByNorm", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Grown", "Checkpointed", "Adapted",
          "Statistics", "Synchronized", "Penalty", "WholeBatch", "Retained", "HalvesRounded", "LateHook", "LatePenaltyOnRank1",
          "Split", "Multiplied", "InParts", "Launched"]
-# Grown draws weights in a step: a GPU draws others than the host.
+# Grown draws weights in a step: a GPU draws others than the host. Registered needs workers that combine first.
 NAMES = LATE if KIND == "late" else [name for name, one in features.ALL.items()
-                                     if name != "Grown" and not issubclass(one, features.Parted)]
+                                     if name not in ("Grown", "Registered") and not issubclass(one, features.Parted)]
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,22 @@ def planned(tmp_path_factory):
 def with_slow_copies(tmp_path_factory):
     """Else it is what computes that is slow."""
     workers = Workers(tmp_path_factory.mktemp("copies"), (KIND, KIND), (50, 1500), policy="bytes", final_plan_step=3)
+    yield workers
+    workers.end()
+
+
+@pytest.fixture(scope="module")
+def combined(tmp_path_factory):
+    """Workers whose gradients meet in the memory of their host."""
+    workers = Workers(tmp_path_factory.mktemp("combined"), (KIND, KIND), levels="host", policy="bytes", final_plan_step=3)
+    yield workers
+    workers.end()
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    """Likewise, and their device takes no memory of others."""
+    workers = Workers(tmp_path_factory.mktemp("refused"), (KIND, KIND), (50, 1500, False), levels="host", policy="bytes", final_plan_step=3)
     yield workers
     workers.end()
 
@@ -72,6 +88,17 @@ def test_gradients_are_checked(planned, name, overlap):
     answers = planned.train(name, check_every=1, overlap=overlap)
     assert_trained(name, answers)
     assert not [line for answer in answers for line in answer.said if "are compared" in line], "some were not"
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", ["Registered", "Tied", "Unused", "Thawed", "Statistics", "InParts", "Multiplied"])
+def test_gradients_meet_in_the_memory_of_the_host(combined, name, overlap):
+    assert_trained(name, combined.train(name, overlap=overlap))
+
+
+@pytest.mark.parametrize("name", ["Plain", "InParts"])
+def test_a_device_that_takes_no_memory_of_others_copies_through_its_own(refused, name):
+    assert_trained(name, refused.train(name))
 
 
 def test_factors_go_from_a_device(planned):

@@ -13,7 +13,7 @@ SCALARS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "uint32_t": cty
            "poseidon_traffic": library.Traffic}
 STRUCTS = {"status": library.Status, "view": library.View, "options": library.Options,
            "layer": library.Layer, "plan": library.Plan, "layer_plan": library.LayerPlan, "push": library.Push,
-           "factors": library.Factors, "rows": library.Rows, "gathered": library.Gathered, "span": library.Span,
+           "factors": library.Factors, "rows": library.Rows, "gathered": library.Gathered, "memory": library.Memory, "span": library.Span,
            "place_wanted": library.PlaceWanted, "place": library.Place, "meeting_options": library.MeetingOptions,
            "statistics": library.Statistics, "layer_statistics": library.LayerStatistics, "traffic": library.Traffic}
 

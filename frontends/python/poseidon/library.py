@@ -132,6 +132,10 @@ class Gathered(Struct):
                 ("u", c_void_p)]
 
 
+class Memory(Struct):
+    _fields_ = [("struct_size", c_size_t), ("brought", c_void_p), ("mean", c_void_p), ("bytes", c_uint64)]
+
+
 class Traffic(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in
                 ("frames_sent", "header_bytes_sent", "payload_bytes_sent", "frames_received",
@@ -196,6 +200,7 @@ FALLIBLE: dict[str, list[Any]] = {
     "push_factors": [MODEL, c_uint32, c_uint64, POINTER(Factors), POINTER(View), POINTER(Push)],
     "push_rows": [MODEL, c_uint32, c_uint64, POINTER(Rows), POINTER(Push)],
     "get_gathered": [MODEL, c_uint32, POINTER(Gathered)],
+    "get_memory": [MODEL, c_uint32, POINTER(Memory)],
     "wait": [MODEL, c_uint32],
     "wait_any": [MODEL, POINTER(c_uint32), c_uint32, POINTER(c_uint32)],
     "timed": [MODEL, c_uint32, c_uint64, c_int32, c_int64, c_int64],

@@ -263,20 +263,19 @@ class PinnedMemory final : public c10::Allocator {
   // Of others, as cudaHostRegister: 0, or what is wrong.
   static int Register(void* memory, std::size_t bytes) {
     std::lock_guard lock(mutex());
-    if (refuses_memory) return 2;
+    if (!registers) return 2;
     const auto above = ranges().lower_bound(memory);
     const bool reaches_one = above != ranges().end() && static_cast<char*>(memory) + bytes > above->first;
     if (reaches_one || HasLocked(memory)) return 712;
     ranges()[memory] = bytes;
-    ++registered;
     return 0;
   }
   static int Unregister(void* memory) {
     std::lock_guard lock(mutex());
     return ranges().erase(memory) == 1 ? 0 : 713;
   }
-  static std::atomic<bool> refuses_memory;
-  static std::atomic<long> registered;
+
+  static inline std::atomic<bool> registers{FromEnvironment("LATE_DEVICE_REGISTERS", 1) != 0};
 
   static bool Has(const void* address) {
     std::lock_guard lock(mutex());
@@ -307,8 +306,6 @@ class PinnedMemory final : public c10::Allocator {
     return *all;
   }
 };
-std::atomic<bool> PinnedMemory::refuses_memory{FromEnvironment("LATE_DEVICE_REGISTERS", 1) == 0};
-std::atomic<long> PinnedMemory::registered{0};
 
 // ---- what torch asks of a device
 
@@ -655,6 +652,9 @@ __attribute__((visibility("default"))) void late_set_delays(int compute, int cop
   late::copy_microseconds = copies;
 }
 
+// Whether it takes memory of others.
+__attribute__((visibility("default"))) void late_set_registers(bool registers) { late::PinnedMemory::registers = registers; }
+
 // After so many looks at events every other fails, as those of a device that is lost; below 0: none does.
 __attribute__((visibility("default"))) void late_lose_after(long looks) { late::looks_until_lost = looks; }
 
@@ -663,9 +663,6 @@ __attribute__((visibility("default"))) int cudaHostRegister(void* memory, std::s
   return late::PinnedMemory::Register(memory, bytes);
 }
 __attribute__((visibility("default"))) int cudaHostUnregister(void* memory) { return late::PinnedMemory::Unregister(memory); }
-// How often it has, and whether it refuses.
-__attribute__((visibility("default"))) long late_registered() { return late::PinnedMemory::registered; }
-__attribute__((visibility("default"))) void late_refuse_memory(bool refuse) { late::PinnedMemory::refuses_memory = refuse; }
 
 // How often the calling thread has waited for the device, other than in an operator.
 __attribute__((visibility("default"))) long late_waits() { return late::waits; }

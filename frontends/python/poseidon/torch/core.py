@@ -20,7 +20,8 @@ import torch
 
 from .. import interruption
 from .. import library as c
-from .devices import Carrier
+from .devices import Carrier, pinned
+from .tensors import at
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -93,6 +94,17 @@ class Core:
     def range(self, verb: str, *layers: Pushed) -> contextlib.AbstractContextManager[Any]:
         """A range of torch.profiler, where one runs. What every layer does asks `profiled` itself: a context costs more than a call."""
         return range_of(verb, *layers) if self.profiled else contextlib.nullcontext()
+
+    def host_memory(self, one: Pushed, elements: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Memory of the host that copies of the layer's device reach: for its gradient, and where the mean of that lands. Of the
+        session's own, which the workers of a host share, where there is any and the device takes it."""
+        assert self.carrier is not None and one.device is not None
+        own, size = c.Memory(), elements * dtype.itemsize
+        self.c.get_memory(self.model, one.id, ctypes.byref(own))
+        if own.brought and all(self.carrier.register(one.device, address, size) for address in (own.brought, own.mean)):
+            return at(own.brought, (elements,), dtype), at(own.mean, (elements,), dtype)
+        both = pinned(elements, dtype)
+        return both, both
 
     # ---- pushes: each lends memory until the mean has landed in it
 

@@ -70,14 +70,19 @@ class Dense(Layer):
                 view.copy_(gradient)
         return True
 
-    def staging(self) -> torch.Tensor:
-        """Memory of the host for the whole gradient of a layer on a device, in which the mean lands."""
-        return self.memory.staging()
+    def staging(self, core: Core) -> torch.Tensor:
+        """Memory of the host for the whole gradient of a layer on a device; made when first needed."""
+        memory = self.memory
+        if memory.host is None:
+            memory.stage(*core.host_memory(self, memory.elements, memory.dtype))
+        assert memory.host is not None
+        return memory.host
 
     def take(self, core: Core) -> None:
         if self.staged:
             assert core.carrier is not None
-            core.carrier.bring(self.device, [(self.memory.staging(), self.memory.whole())])
+            assert self.memory.landing is not None  # it has been sent
+            core.carrier.bring(self.device, [(self.memory.landing, self.memory.whole())])
 
     def give(self) -> None:
         memory = self.memory
@@ -106,7 +111,7 @@ class Dense(Layer):
 
     def landed(self, core: Core) -> torch.Tensor:
         """The whole mean, flat, where it has landed: of a device it has yet to be brought there."""
-        return self.memory.whole().detach() if self.memory.host is None else self.memory.host
+        return self.memory.whole().detach() if self.memory.landing is None else self.memory.landing
 
     def release(self) -> None:
         self.memory.own = None

@@ -8,6 +8,7 @@ Streams and events are those of the device's own module of torch (torch.cuda): n
 """
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -47,6 +48,27 @@ def pinned(elements: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(elements, dtype=dtype, device="cpu", pin_memory=True)
 
 
+FOR_ALL_DEVICES = 1  # cudaHostRegisterPortable
+
+
+def register(device: torch.device, address: int, size: int) -> bool:
+    """Makes memory of the host that others own such memory, until `unregister`. False where the device takes none, or not this."""
+    runtime = getattr(module_of(device), "cudart", None)
+    if runtime is None:
+        return False
+    with module_of(device).device(device):
+        if int(runtime().cudaHostRegister(address, size, FOR_ALL_DEVICES)) == 0:
+            return True
+        # Otherwise what is launched next is said to have failed.
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=device)
+    return False
+
+
+def unregister(device: torch.device, address: int) -> None:
+    module_of(device).cudart().cudaHostUnregister(address)
+
+
 class Streams:
     """Of one device: for copies to the host, and for copies back."""
 
@@ -74,6 +96,7 @@ class Carrier:
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1, "poseidon-carrier")
         self.streams: dict[torch.device, Streams] = {}
+        self.registered: list[tuple[torch.device, int]] = []
 
     def of(self, device: torch.device) -> Streams:
         if device not in self.streams:
@@ -113,8 +136,17 @@ class Carrier:
         streams.copy(streams.back, moves)
         streams.current().wait_stream(streams.back)
 
+    def register(self, device: torch.device, address: int, size: int) -> bool:
+        """Makes memory of the session's such memory as `pinned` is, until `stop`. False where the device does not take it."""
+        taken = register(device, address, size)
+        if taken:
+            self.registered.append((device, address))
+        return taken
+
     def stop(self) -> None:
         """No push is made any more when this returns, and no device reads memory of the session's."""
         self.thread.shutdown(wait=True, cancel_futures=True)
         for device, streams in self.streams.items():
             streams.module.synchronize(device)
+        while self.registered:
+            unregister(*self.registered.pop())

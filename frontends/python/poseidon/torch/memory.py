@@ -2,7 +2,7 @@
 """The memory of one layer's gradient: one piece, of which `.grad` of the layer's tensors are views.
 
 Gradients of a layer of one tensor stay in the memory that autograd made, which is lent as it is (`own`). A gradient on a device is
-staged in pinned memory of the host, which is what the core is lent.
+staged in memory of the host, which is what the core is lent (Core.host_memory).
 """
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch._C import _storage_Use_Count as storage_use_count
-
-from .devices import pinned
 
 if TYPE_CHECKING:
     from .. import library as c
@@ -30,7 +28,8 @@ class Memory:
         self.flat: torch.Tensor | None = None  # made when first needed
         self.views: list[torch.Tensor] = []    # of `flat`, one per parameter
         self.own: torch.Tensor | None = None   # of one tensor: the memory that autograd made
-        self.host: torch.Tensor | None = None  # where the gradient is staged
+        self.host: torch.Tensor | None = None     # where the gradient is staged
+        self.landing: torch.Tensor | None = None  # where its mean lands then
 
     def ready(self, stays: bool = False) -> torch.Tensor:
         """The memory, to be written to; new where there is none, or where somebody keeps what it holds. `stays`: it holds what
@@ -72,12 +71,10 @@ class Memory:
         assert whole is not None  # it has been gathered
         return whole
 
-    def staging(self) -> torch.Tensor:
-        """Memory of the host for the whole gradient, which is lent in its place; made when first needed."""
-        if self.host is None:
-            self.host = pinned(self.elements, self.dtype)
-            self.view.memory = self.host.data_ptr()
-        return self.host
+    def stage(self, host: torch.Tensor, landing: torch.Tensor) -> None:
+        """Lends memory of the host in the gradient's place, from here on."""
+        self.host, self.landing = host, landing
+        self.view.memory = host.data_ptr()
 
     def free(self) -> None:
         """The gradient's memory goes when the gradient goes, as autograd's does."""

@@ -177,16 +177,16 @@ class Product(Dense):
     def rows_of_whole(self) -> int:
         return min(self.elements, MOST_ROWS)
 
-    def staging(self) -> torch.Tensor:
+    def staging(self, core: Core) -> torch.Tensor:
         self.gathered = False
-        return super().staging()
+        return super().staging(core)
 
-    def staging_of_product(self) -> Any:
+    def staging_of_product(self, core: Core) -> Any:
         """Where the mean of factors is to land, as a reference to the header's view; None where the device multiplies them."""
         if self.gathers:
             self.gathered = True
             return None
-        self.staging()
+        self.staging(core)
         return self.to_view
 
     def lend_factors(self) -> Moves:

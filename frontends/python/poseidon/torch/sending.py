@@ -164,7 +164,7 @@ class Sender:
         if not layer.staged:
             core.push(core.push_whole, layer, layer.to_view, layer.to_more)
             return
-        lands_in = layer.staging()
+        lands_in = layer.staging(core)
         moves = [] if absent else devices.parts_of(layer.memory.whole(), lands_in)
         more.in_parts = len(moves) > 1
         core.carry(core.c.push_dense, layer, moves, layer.to_view, layer.to_more, in_parts=len(moves) > 1)
@@ -179,7 +179,7 @@ class Sender:
             core.push(core.push_product, layer, layer.to_factors, layer.to_view, layer.to_more)
             return
         layer.more.in_parts = False
-        lands_in = layer.staging_of_product()
+        lands_in = layer.staging_of_product(core)
         core.carry(core.c.push_factors, layer, moves, layer.to_factors, lands_in, layer.to_more)
 
     def push_whole_as_factors(self, layer: Product) -> None:
