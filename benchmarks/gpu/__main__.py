@@ -156,7 +156,7 @@ def trained(run: Run, named: dict[str, list[object]]) -> Rows:
         loss = summary["test"]["loss"]
         first = loss if first is None else first
         rows.append([words, "equal" if summary["replicas_equal"] else "NOT EQUAL", f"{loss:.6f}", f"{loss - first:+.1e}",
-                     f"{summary.get('gpu_utilization', 0):.0%}", hidden(run, name) if summary["workers"] != 1 else "-"])
+                     ", ".join(f"{share:.0%}" for share in summary.get("gpu_utilization", [])), hidden(run, name) if summary["workers"] != 1 else "-"])
     return rows
 
 

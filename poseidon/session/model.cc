@@ -92,13 +92,13 @@ Result<plan::Plan> Model::Commit(std::vector<plan::LayerSpec> layers) {
 
 // ---- plans
 
-Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish) {
+Result<const plan::Plan*> Model::BeginStep(Step step, Wish wish, double on_device) {
   POSEIDON_RETURN_IF_ERROR(node_.failure());
   POSEIDON_RETURN_IF_ERROR(node_.CheckMayBlock());
   if (!committed()) return FailedPrecondition("a step began before the layers were committed");
   const std::uint64_t final_step = place_.final_plan_step;
   // Before the report, because it ends the clock's iteration: the means then include the step that has just ended.
-  BeginPace(step, wish);
+  BeginPace(step, wish, on_device);
   if (step.value() + kReportAhead >= final_step) ReportMeasured();
   if (!final_plan_ && step.value() >= final_step) {
     // The coordinator waits for every worker's report, so the plan would never come.
@@ -361,8 +361,8 @@ void Model::Report(std::vector<wire::Measured::Layer> layers) {
 
 // ---- wishes, and what waiting was for
 
-// Tells the others what this worker wants, and how long it computed in the step that has ended.
-void Model::BeginPace(Step step, const Wish& wish) {
+// Tells the others what this worker wants, and how long it and its device computed in the step that has ended.
+void Model::BeginPace(Step step, const Wish& wish, double on_device) {
   if (pace_.HasBegun(step)) return;  // begins again, after a refusal
   MeterEnded();
   const TimePoint now = node_.now();
@@ -374,7 +374,7 @@ void Model::BeginPace(Step step, const Wish& wish) {
     waited = std::exchange(step_waited_, 0.0);
     ++so_far_.begun;
   }
-  const std::shared_ptr<Pace::Numbers> numbers = pace_.Begin(step, wish, now, waited);
+  const std::shared_ptr<Pace::Numbers> numbers = pace_.Begin(step, wish, now, waited, on_device);
   pace_.SumBegan(node_.Begin([id = id_, step, numbers](Node& node, Completion done) {
     const schedule::Scheduler* const scheduler = node.scheduler(id);
     // Read on the I/O executor, to which the scheduler belongs.
@@ -389,8 +389,8 @@ void Model::MeterEnded() {
   const std::vector<Pace::Ended> ended = pace_.TakeEnded();
   MutexLock lock(mutex_);
   for (const Pace::Ended& step : ended) {
-    if (step.pace.begin >= metered_from_) overlap_.AddStep(step.pace, step.computed);
-    so_far_.overlap.AddStep(step.pace, step.computed);
+    if (step.pace.begin >= metered_from_) overlap_.AddStep(step.pace, step.computed, step.on_device);
+    so_far_.overlap.AddStep(step.pace, step.computed, step.on_device);
   }
 }
 

@@ -105,8 +105,9 @@ class Model {
 
   // Called before a step's first forward pass; steps count up. At the final plan's switch step it waits for that
   // plan, kFailedPrecondition if this worker has not reported. Returns the plan that holds for `step`. All workers
-  // learn what one of them wishes; see Agreed.
-  Result<const plan::Plan*> BeginStep(Step step, Wish wish = {});
+  // learn what one of them wishes; see Agreed. `on_device`: for how many seconds the program's device computed in the step that ends
+  // here, where it knows; all workers learn it (OverlapMeter).
+  Result<const plan::Plan*> BeginStep(Step step, Wish wish = {}, double on_device = 0);
   // Returns the wishes of all workers together for the step begun last: the same answer on all of them. Blocks until
   // every worker has begun that step.
   Result<Wish> Agreed();
@@ -178,7 +179,7 @@ class Model {
   Result<plan::Plan> AwaitPlan(UniqueFunction<void(Node&, PlanTaker)> start);
   // The scheme of the push's step, where the push is as that scheme takes it.
   Result<plan::Scheme> Check(LayerId layer, const session::Push& push) const;
-  void BeginPace(Step step, const Wish& wish);
+  void BeginPace(Step step, const Wish& wish, double on_device);
   void AddWaited(Duration time) POSEIDON_REQUIRES(mutex_);
   std::optional<LayerId> FirstLanded(std::span<const LayerId> layers) const POSEIDON_REQUIRES(mutex_);
   void MeterEnded();

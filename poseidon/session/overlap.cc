@@ -13,15 +13,20 @@ void AddByRank(const std::vector<double>& more, std::vector<double>* sums) {
   std::transform(more.begin(), more.end(), sums->begin(), sums->begin(), std::plus<>());
 }
 
+void SubtractByRank(const std::vector<double>& less, std::vector<double>* sums) {
+  std::transform(less.begin(), less.end(), sums->begin(), sums->begin(), [](double earlier, double all) { return all - earlier; });
+}
+
 }  // namespace
 
-void OverlapMeter::AddStep(const StepPace& pace, const std::vector<double>& computed) {
+void OverlapMeter::AddStep(const StepPace& pace, const std::vector<double>& computed, const std::vector<double>& on_device) {
   ++steps_;
   seconds_ += pace.seconds;
   waited_ += pace.waited;
   slowest_ += *std::max_element(computed.begin(), computed.end());
   busy_ += pace.busy;
   AddByRank(computed, &computed_);
+  AddByRank(on_device, &on_device_);
 }
 
 void OverlapMeter::Add(const OverlapMeter& other) {
@@ -31,6 +36,7 @@ void OverlapMeter::Add(const OverlapMeter& other) {
   slowest_ += other.slowest_;
   busy_ += other.busy_;
   AddByRank(other.computed_, &computed_);
+  AddByRank(other.on_device_, &on_device_);
 }
 
 OverlapMeter OverlapMeter::Since(const OverlapMeter& before) const {
@@ -40,8 +46,8 @@ OverlapMeter OverlapMeter::Since(const OverlapMeter& before) const {
   later.waited_ -= before.waited_;
   later.slowest_ -= before.slowest_;
   later.busy_ -= before.busy_;
-  std::transform(before.computed_.begin(), before.computed_.end(), later.computed_.begin(), later.computed_.begin(),
-                 [](double earlier, double all) { return all - earlier; });
+  SubtractByRank(before.computed_, &later.computed_);
+  SubtractByRank(before.on_device_, &later.on_device_);
   return later;
 }
 

@@ -23,8 +23,9 @@ struct StepPace {
 // seconds, of one worker, summed over steps.
 class OverlapMeter {
  public:
-  // `computed`: by rank, the seconds that each worker computed in the step, which are its seconds without its waiting.
-  void AddStep(const StepPace& pace, const std::vector<double>& computed);
+  // `computed`: by rank, the seconds that each worker computed in the step, which are its seconds without its waiting; `on_device`:
+  // those that its device did, by its own clock.
+  void AddStep(const StepPace& pace, const std::vector<double>& computed, const std::vector<double>& on_device = {});
   // Takes in another model's steps.
   void Add(const OverlapMeter& other);
   // The steps that came after `before`, an earlier state of this meter.
@@ -40,6 +41,7 @@ class OverlapMeter {
   std::uint64_t steps() const { return steps_; }
   // By rank, this worker's own among them; empty before the first step.
   const std::vector<double>& computed() const { return computed_; }
+  const std::vector<double>& on_device() const { return on_device_; }
 
   // Share of the communication that computing hid, 0 to 1: of the time during which some layer was on its way; what was
   // only waiting for a slower worker is no communication.
@@ -52,6 +54,7 @@ class OverlapMeter {
   double slowest_ = 0;
   double busy_ = 0;
   std::vector<double> computed_;
+  std::vector<double> on_device_;
 };
 
 }  // namespace poseidon::session

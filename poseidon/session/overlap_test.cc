@@ -21,11 +21,13 @@ TEST(OverlapMeter, WaitingForASlowerWorkerIsNoCommunication) {
 TEST(OverlapMeter, KnowsHowLongEachWorkerComputed) {
   OverlapMeter meter;
   EXPECT_TRUE(meter.computed().empty());
-  meter.AddStep({.waited = 2, .seconds = 3, .busy = 1}, {1, 3, 2});
+  meter.AddStep({.waited = 2, .seconds = 3, .busy = 1}, {1, 3, 2}, {1, 1, 0});
   const OverlapMeter before = meter;
-  meter.AddStep({.waited = 0, .seconds = 4, .busy = 1}, {4, 1, 2});
+  meter.AddStep({.waited = 0, .seconds = 4, .busy = 1}, {4, 1, 2}, {2, 0.5, 0});
   EXPECT_EQ(meter.computed(), (std::vector<double>{5, 4, 4}));
   EXPECT_EQ(meter.Since(before).computed(), (std::vector<double>{4, 1, 2}));
+  EXPECT_EQ(meter.on_device(), (std::vector<double>{3, 1.5, 0}));
+  EXPECT_EQ(meter.Since(before).on_device(), (std::vector<double>{2, 0.5, 0}));
   OverlapMeter models;  // of which none has ended a step
   EXPECT_EQ(models.Since(OverlapMeter()).computed(), std::vector<double>());
   models.Add(meter);

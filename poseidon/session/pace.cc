@@ -15,10 +15,10 @@ constexpr std::size_t kMostRounds = 4;
 
 }  // namespace
 
-std::shared_ptr<Pace::Numbers> Pace::Begin(Step step, const Wish& wish, TimePoint now, double waited) {
+std::shared_ptr<Pace::Numbers> Pace::Begin(Step step, const Wish& wish, TimePoint now, double waited, double on_device) {
   Round round{.numbers = std::make_shared<Numbers>(), .summed = {}, .ended = std::nullopt};
   std::vector<double>& values = round.numbers->values;
-  values.assign(kWishes + workers_, 0.0);
+  values.assign(kWishes + 2 * workers_, 0.0);
   // A sum of flags is positive on all workers if one has set it. Of the seconds each worker fills its own number and
   // adds zeros to the others, so the sum holds everyone's (docs/decisions/clocks-and-waiting.md).
   values[0] = wish.stop ? 1.0 : 0.0;
@@ -26,6 +26,7 @@ std::shared_ptr<Pace::Numbers> Pace::Begin(Step step, const Wish& wish, TimePoin
   if (begun_) {
     round.ended = StepPace{.begin = begun_at_, .waited = waited, .seconds = ToSeconds(now - begun_at_)};
     values[kWishes + self_.value()] = round.ended->seconds - waited;
+    values[kWishes + workers_ + self_.value()] = on_device;
   }
   begun_ = step;
   begun_at_ = now;
@@ -46,8 +47,8 @@ std::vector<Pace::Ended> Pace::TakeEnded() {
     const std::optional<double> before = std::exchange(busy_, here ? std::optional(oldest.numbers->busy) : std::nullopt);
     if (before && here && oldest.ended && oldest.summed.get().ok()) {
       oldest.ended->busy = *busy_ - *before;
-      const std::vector<double>& values = oldest.numbers->values;
-      taken.push_back({*oldest.ended, {values.begin() + kWishes, values.end()}});
+      const auto computed = oldest.numbers->values.begin() + kWishes;
+      taken.push_back({*oldest.ended, {computed, computed + workers_}, {computed + workers_, oldest.numbers->values.end()}});
     }
     rounds_.pop_front();
   }

@@ -23,7 +23,7 @@ struct Wish {
 };
 
 // The steps of one model as one worker begins them, and what all workers tell each other as a step begins, in one sum:
-// what each wishes, and how long it computed in the step before. Once everyone's numbers are in, a step that has ended
+// what each wishes, and how long it and its device computed in the step before. Once everyone's numbers are in, a step that has ended
 // shows what its waiting was for (overlap.h).
 //
 // Pure state: the caller makes the sum, and says what time it is.
@@ -38,7 +38,8 @@ class Pace {
   // A step of which every worker's numbers are in.
   struct Ended {
     StepPace pace;
-    std::vector<double> computed;  // by rank, the seconds that each worker computed in it
+    std::vector<double> computed;   // by rank, the seconds that each worker computed in it
+    std::vector<double> on_device;  // by rank, the seconds that each worker's device did, as its program said
   };
 
   Pace(Rank self, std::uint16_t workers) : self_(self), workers_(workers) {}
@@ -47,9 +48,9 @@ class Pace {
   bool has_begun() const { return begun_.has_value(); }
   // Whether this step has begun: a front end begins it again after a refusal.
   bool HasBegun(Step step) const { return begun_ && step <= *begun_; }
-  // The step begins at `now`, and the one before ends, in which the program waited `waited` seconds for layers. Returns
-  // the numbers to sum; SumBegan must follow. Pre: !HasBegun(step).
-  std::shared_ptr<Numbers> Begin(Step step, const Wish& wish, TimePoint now, double waited);
+  // The step begins at `now`, and the one before ends, in which the program waited `waited` seconds for layers and its device computed
+  // for `on_device`. Returns the numbers to sum; SumBegan must follow. Pre: !HasBegun(step).
+  std::shared_ptr<Numbers> Begin(Step step, const Wish& wish, TimePoint now, double waited, double on_device);
   // `summed` becomes ready when every worker's numbers are in those that Begin returned last, or never will be.
   void SumBegan(std::shared_future<Status> summed);
 

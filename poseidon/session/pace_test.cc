@@ -24,8 +24,8 @@ class PaceTest : public ::testing::Test {
     std::shared_ptr<Pace::Numbers> numbers;
     std::promise<Status> ended;
   };
-  Sum Begin(std::uint64_t step, milliseconds at, double waited = 0, const Wish& wish = {}) {
-    Sum sum{pace_.Begin(Step(step), wish, TimePoint{at}, waited), {}};
+  Sum Begin(std::uint64_t step, milliseconds at, double waited = 0, const Wish& wish = {}, double on_device = 0) {
+    Sum sum{pace_.Begin(Step(step), wish, TimePoint{at}, waited, on_device), {}};
     pace_.SumBegan(sum.ended.get_future().share());
     return sum;
   }
@@ -43,12 +43,12 @@ class PaceTest : public ::testing::Test {
 TEST_F(PaceTest, ToldAreWishesAndTheSecondsComputedInTheStepBefore) {
   EXPECT_FALSE(pace_.has_begun());
   const Sum first = Begin(7, milliseconds(1000), 0.5, {.snapshot = true});
-  EXPECT_THAT(first.numbers->values, ElementsAre(0, 1, 0, 0, 0)) << "no step has ended";
+  EXPECT_THAT(first.numbers->values, ElementsAre(0, 1, 0, 0, 0, 0, 0, 0)) << "no step has ended";
   EXPECT_TRUE(pace_.has_begun());
   EXPECT_TRUE(pace_.HasBegun(Step(7))) << "once more after a refusal";
   EXPECT_FALSE(pace_.HasBegun(Step(8)));
-  const Sum second = Begin(8, milliseconds(3000), 0.5, {.stop = true});
-  EXPECT_THAT(second.numbers->values, ElementsAre(1, 0, 0, 1.5, 0));
+  const Sum second = Begin(8, milliseconds(3000), 0.5, {.stop = true}, 1.25);
+  EXPECT_THAT(second.numbers->values, ElementsAre(1, 0, 0, 1.5, 0, 0, 1.25, 0));
 }
 
 TEST_F(PaceTest, AWishIsThatOfAnyWorker) {
@@ -62,7 +62,8 @@ TEST_F(PaceTest, AWishIsThatOfAnyWorker) {
 
 TEST_F(PaceTest, AStepIsTakenOnceWhenTheNumbersOfTheNextOneAreIn) {
   Sum first = Begin(0, milliseconds(0));
-  Sum second = Begin(1, milliseconds(2000), 0.5);
+  Sum second = Begin(1, milliseconds(2000), 0.5, {}, 1.25);
+  second.numbers->values[5] += 0.75;  // of worker 0's device
   Sum third = Begin(2, milliseconds(3000), 0.25);
   Come(third, 0.5, 0.75, 4.0);
   EXPECT_THAT(pace_.TakeEnded(), IsEmpty()) << "an older one's are not";
@@ -75,6 +76,7 @@ TEST_F(PaceTest, AStepIsTakenOnceWhenTheNumbersOfTheNextOneAreIn) {
   EXPECT_EQ(ended[0].pace.waited, 0.5);
   EXPECT_EQ(ended[0].pace.busy, 1.5);
   EXPECT_THAT(ended[0].computed, ElementsAre(1.75, 1.5, 1.0));
+  EXPECT_THAT(ended[0].on_device, ElementsAre(0.75, 1.25, 0));
   EXPECT_EQ(ended[1].pace.begin, TimePoint{milliseconds(2000)});
   EXPECT_EQ(ended[1].pace.busy, 1.5);
   EXPECT_THAT(ended[1].computed, ElementsAre(0.5, 0.75, 0.75));

@@ -51,8 +51,11 @@ def test_a_job_trains_on_devices_as_on_the_cpu(bench, late):
     assert there.out.count("^computes on late:0$") == 1, there.out.text
     assert there.summary["test"]["loss"] == pytest.approx(here.summary["test"]["loss"], rel=1e-3)
     assert there.summary["test"]["accuracy"] == pytest.approx(here.summary["test"]["accuracy"], abs=0.021)
-    assert 0 < there.summary["gpu_utilization"] <= 1 and "gpu_utilization" not in here.summary
-    assert "GPU busy" in there.out.text
+    shares = there.summary["gpu_utilization"]
+    assert len(shares) == 2 and all(0 < share <= 1 for share in shares) and "gpu_utilization" not in here.summary
+    assert "GPUs busy" in there.out.text
+    lines = [json.loads(line) for line in (there.run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [line["gpu_utilization"] for line in lines if line["kind"] == "train"][-1] == pytest.approx(shares, abs=0.3)
     spans = [event for event in json.loads((there.run_dir / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
     computed = [event for event in spans if event["cat"] == "compute" and event["pid"] == 0]
     assert {event["name"].split()[0] for event in computed} == {"forward", "backward", "update"}

@@ -105,11 +105,20 @@ double Reporter::images_per_second() const {
   return seconds > 0 ? static_cast<double>(options_.images_per_iteration * count) / seconds : 0;
 }
 
+std::vector<double> Reporter::gpu_utilization(const session::OverlapMeter& overlap) const {
+  const bool alone = overlap.steps() == 0;
+  std::vector<double> shares = alone ? std::vector<double>{device_seconds_} : overlap.on_device();
+  if (std::ranges::all_of(shares, [](double seconds) { return seconds == 0; })) return {};
+  for (double& share : shares) share = std::min(1.0, share / (alone ? seconds_ : overlap.seconds()));
+  return shares;
+}
+
 std::string Reporter::Rate() const { return NumberText("%.0f images/s", images_per_second()); }
 
 void Reporter::OnIteration(const IterationReport& report) {
   seconds_ += report.seconds;
   device_seconds_ += report.device_seconds;
+  untaken_device_seconds_ += report.device_seconds;
   if (!report.closing) {
     iterations_ = report.iteration + 1;
     step_seconds_.push_back(report.seconds);
@@ -140,14 +149,16 @@ void Reporter::ReportDisplayed(const IterationReport& report) {
                  {"seconds", seconds_},
                  {"elapsed", Elapsed()},
                  {"outputs", ValuesOf(outputs)}};
-  if (device_seconds_ > 0) metric["gpu_utilization"] = gpu_utilization();
   if (!report.closing) metric["rate"] = report.rate;  // nothing is learned in the closing pass
+  session::OverlapMeter overlap;
   if (options_.communication) {
     const session::Statistics counted = options_.communication();
+    overlap = counted.overlap;
     metric["hidden_share"] = counted.hidden_share();
     metric["wire_bytes_sent"] = counted.wire.wire_bytes_out;
     metric["wire_bytes_received"] = counted.wire.wire_bytes_in;
   }
+  if (const std::vector<double> shares = gpu_utilization(overlap); !shares.empty()) metric["gpu_utilization"] = shares;
   Metric(LineOf(metric));
   if (!prints_) return;
   const std::string iteration = "iteration " + std::to_string(report.iteration);

@@ -2,7 +2,6 @@
 #ifndef POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
 #define POSEIDON_FRONTENDS_CAFFE_TRAIN_REPORTER_H_
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -10,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frontends/caffe/solver/observer.h"
@@ -56,8 +56,11 @@ class Reporter final : public SolverObserver {
   std::uint64_t iterations() const { return iterations_; }
   double images_per_second() const;
   double median_step_seconds() const;
-  // The share of its iterations' time from the begin to the end of what layers did on this worker's device; 0 on the host.
-  double gpu_utilization() const { return seconds_ > 0 ? std::min(1.0, device_seconds_ / seconds_) : 0; }
+  // By worker, the share of the time from the begin to the end of what layers did on its device; empty on the host. `overlap`: of the
+  // job, without a step where this worker trains alone.
+  std::vector<double> gpu_utilization(const session::OverlapMeter& overlap) const;
+  // The seconds of that on this worker's device since the last call.
+  double TakeDeviceSeconds() { return std::exchange(untaken_device_seconds_, 0); }
   // From here on step times count anew (the final plan holds).
   void ResetStepTimes() { step_seconds_.clear(); }
   // By output, with as many numbers as it has.
@@ -81,6 +84,7 @@ class Reporter final : public SolverObserver {
   std::uint64_t iterations_ = 0;
   double seconds_ = 0;
   double device_seconds_ = 0;
+  double untaken_device_seconds_ = 0;
   double progress_at_ = 0;
   std::vector<double> step_seconds_;
   std::map<std::string, std::vector<double>> last_test_;

@@ -158,8 +158,8 @@ Status SessionSync::BeginStep(std::uint64_t step) {
     POSEIDON_RETURN_IF_ERROR(AwaitAll());
     POSEIDON_RETURN_IF_ERROR(session_.Barrier());
   }
-  POSEIDON_RETURN_IF_ERROR(
-      model_->BeginStep(step_, options_.wish ? options_.wish() : session::Wish{}).status());
+  const double on_device = options_.on_device ? options_.on_device() : 0;
+  POSEIDON_RETURN_IF_ERROR(model_->BeginStep(step_, options_.wish ? options_.wish() : session::Wish{}, on_device).status());
   if (!was_final && model_->plan_is_final()) {
     before_final_ = model_->Collect();
     POSEIDON_RETURN_IF_ERROR(session_.Barrier());

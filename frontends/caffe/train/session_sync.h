@@ -42,6 +42,8 @@ class SessionSync final : public GradientSync, public Collectives {
     std::function<void()> final_plan;
     // Returns this worker's wishes; called at the beginning of every iteration.
     std::function<session::Wish()> wish;
+    // Returns for how many seconds this worker's device computed since the last call; likewise.
+    std::function<double()> on_device;
     JoiningRule joining;  // the same on every worker
     int iter_size = 1;
   };

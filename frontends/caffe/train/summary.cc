@@ -146,6 +146,15 @@ json TrafficOf(const EndedRun& run) {
 
 constexpr std::size_t kIndent = 2;  // of a sentence's further lines
 
+// The workers' GPUs are busy for about the same time, or the reader wants to know.
+std::string BusyWords(const std::vector<double>& shares) {
+  if (shares.empty()) return "";
+  const auto [least, most] = std::ranges::minmax(shares);
+  const std::string from = NumberText("%.0f", 100 * least);
+  const std::string to = NumberText("%.0f", 100 * most);
+  return ", GPU" + std::string(shares.size() == 1 ? "" : "s") + " busy " + (from == to ? to : from + " to " + to) + " % of the time";
+}
+
 void PrintPlan(const EndedRun& run, Output& out) {
   const plan::Plan used = OwnPlan(*run.sync, run.task.rank);
   const std::vector<plan::LayerOutcome> outcomes = OutcomesOf(run);
@@ -199,7 +208,9 @@ std::string SummaryText(const EndedRun& run) {
                   {"replicas_equal", run.replicas_equal},
                   {"weights_hash", run.weights_hash},
                   {"threads", run.threads}};
-  if (reporter.gpu_utilization() > 0) summary["gpu_utilization"] = reporter.gpu_utilization();
+  if (const std::vector<double> shares = reporter.gpu_utilization(run.statistics.overlap); !shares.empty()) {
+    summary["gpu_utilization"] = shares;
+  }
   if (const auto& found = run.solver.not_finite()) summary["not_finite"] = NotFiniteOf(run, *found);
   if (run.sync != nullptr) {
     const session::Statistics& counted = run.statistics;
@@ -234,8 +245,7 @@ void PrintEnd(const EndedRun& run, Output& out) {
   std::snprintf(line, sizeof line, "%llu iterations in %.1f s, %.0f images/s",
                 static_cast<unsigned long long>(run.solver.iteration()), run.seconds,
                 run.reporter.images_per_second());
-  const double utilization = run.reporter.gpu_utilization();
-  out.Print(line + (utilization > 0 ? NumberText(", GPU busy %.0f %% of the time", 100 * utilization) : ""));
+  out.Print(line + BusyWords(run.reporter.gpu_utilization(run.statistics.overlap)));
   out.Print("weights " + run.weights_hash.substr(0, 16) +
             (run.replicas_equal ? ", equal on all workers" : ", NOT EQUAL"));
 }

@@ -232,6 +232,7 @@ Status Run::Join() {
   SessionSync::Options sync;
   sync.layer_seconds = [this] { return solver_->layer_clock().Means(); };
   sync.wish = [this] { return TakeWish(); };
+  sync.on_device = [this] { return reports_->reporter().TakeDeviceSeconds(); };
   sync.final_plan = [this] { reports_->reporter().ResetStepTimes(); };
   sync.joining = wanted.joining;
   sync.iter_size = solver_->parameters().iter_size();
