@@ -204,7 +204,7 @@ endfunction()
 # makes the GoogleTest executable <name>_test and one ctest entry of that name. Tests run side by side, but for those that
 # are ALONE: short deadlines are what they test. COST: what takes longest begins first, about in seconds under a sanitizer.
 function(poseidon_test name)
-  if(NOT POSEIDON_TESTS)
+  if(NOT POSEIDON_TESTS OR (POSEIDON_ONLY_TEST AND NOT name STREQUAL POSEIDON_ONLY_TEST))
     return()
   endif()
   cmake_parse_arguments(ARG "ALONE" "TIMEOUT;COST" "SOURCES;DEPS;LINK;LABELS;ARGS" ${ARGN})

@@ -7,7 +7,7 @@
 #
 #   release  everything, as users run it
 #   asan     everything built by clang; core and trainer under AddressSanitizer and UBSan, and a short run of the fuzz targets
-#   tsan     the core under ThreadSanitizer
+#   tsan     the core, and the trainer on a device of the tests, under ThreadSanitizer
 #   fuzz     of asan the fuzz targets alone
 #   check    the quick tests of the dev preset, for daily work
 #
