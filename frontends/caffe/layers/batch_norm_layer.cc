@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -72,8 +75,7 @@ class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
 
   Status Forward(const Blobs& bottom, const Blobs& top) override {
     if (uses_running_) {
-      const double count = weight(2).item<double>();
-      const double scale = count == 0 ? 0 : 1 / count;
+      const at::Tensor scale = Scale();
       norm_.Use(bottom[0]->data, {weight(0).mul(scale), weight(1).mul(scale)});
     } else {
       const ChannelNorm::Statistics& batch = norm_.Measure(bottom[0]->data);
@@ -116,6 +118,12 @@ class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
   at::Tensor Factor() { return above_ != nullptr ? above_->factor_data() : scales_ ? weight(3) : at::Tensor(); }
   at::Tensor Term() { return above_ != nullptr ? above_->term_data() : scales_ ? weight(4) : at::Tensor(); }
 
+  // 1 / count, 0 where nothing has been counted.
+  at::Tensor Scale() {
+    const at::Tensor& count = weight(2);
+    return at::where(count.eq(0), at::zeros_like(count), count.reciprocal());
+  }
+
   void Remember(const at::Tensor& mean, const at::Tensor& variance) {
     const auto fraction = static_cast<double>(given().moving_average_fraction());
     const auto count = static_cast<double>(norm_.count());
@@ -126,10 +134,16 @@ class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
       weight(1).mul_(fraction).add_(variance, unbiased);
       return;
     }
-    const double fresh = weight(2).item<double>() == 0 ? 1 : 1 - fraction;
+    if (weight(2).is_cpu()) {
+      const double fresh = weight(2).item<double>() == 0 ? 1 : 1 - fraction;
+      weight(0).lerp_(mean, fresh);
+      weight(1).lerp_(variance.mul(unbiased), fresh);
+    } else {  // the same without a number that the host would wait for, once for every such layer
+      const at::Tensor fresh = at::where(weight(2).eq(0), 1.0, 1 - fraction).to(weight(2).scalar_type());
+      weight(0).lerp_(mean, fresh);
+      weight(1).lerp_(variance.mul(unbiased), fresh);
+    }
     weight(2).fill_(1);
-    weight(0).lerp_(mean, fresh);
-    weight(1).lerp_(variance.mul(unbiased), fresh);
   }
 
   std::int64_t channels_ = 0;

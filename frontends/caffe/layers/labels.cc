@@ -3,10 +3,14 @@
 
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/argmax.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <string>
 #include <tuple>
+#include <vector>
+
+#include "frontends/caffe/net/placement.h"
 
 namespace poseidon::caffe {
 
@@ -42,16 +46,26 @@ Result<Labels> ReadLabels(const at::Tensor& labels, const ClassView& view, std::
   Labels read;
   read.index = labels.to(at::kLong).view({view.outer, 1, view.inner});
   read.valid_count = read.index.numel();
+  std::vector<at::Tensor> numbers;
   if (ignored) {
     const at::Tensor valid = read.index.ne(*ignored);
     read.index.mul_(valid);
     read.valid = valid.to(labels.scalar_type());
-    read.valid_count = valid.sum().item<std::int64_t>();
+    numbers.push_back(valid.sum());
   }
+  if (read.index.numel() > 0) {
+    const auto [low, high] = at::aminmax(read.index);
+    numbers.push_back(low);
+    numbers.push_back(high);
+  }
+  if (numbers.empty()) return read;
+  // Together, because a device is waited for.
+  const at::Tensor known = OnHost(at::stack(numbers));
+  const std::int64_t* next = known.const_data_ptr<std::int64_t>();
+  if (ignored) read.valid_count = *next++;
   if (read.index.numel() == 0) return read;
-  const auto [low, high] = at::aminmax(read.index);
-  const std::int64_t least = low.item<std::int64_t>();
-  const std::int64_t most = high.item<std::int64_t>();
+  const std::int64_t least = next[0];
+  const std::int64_t most = next[1];
   if (least < 0 || most >= view.classes) {
     const at::Tensor wrong = read.index.eq(least < 0 ? least : most).view({-1});
     if (bad_row != nullptr) *bad_row = at::argmax(wrong.to(at::kLong)).item<std::int64_t>() / view.inner;

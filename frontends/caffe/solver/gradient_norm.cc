@@ -2,12 +2,14 @@
 #include "frontends/caffe/solver/gradient_norm.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
 
 namespace poseidon::caffe {
@@ -55,15 +57,28 @@ double Sum(const at::Tensor& tensor) {
   return sum;
 }
 
+// Of each, on their device.
+at::Tensor SumsOnDevice(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor numbers = tensor.to(at::kDouble);
+    sums.push_back(numbers.mul(numbers).sum());
+  }
+  return at::stack(sums);
+}
+
 }  // namespace
 
-double SumOfSquares(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) {
-    const EngineGuard guard;
-    const at::Tensor numbers = tensor.to(at::kDouble);
-    return numbers.mul(numbers).sum().item<double>();
+double SumOfSquares(const std::vector<at::Tensor>& tensors) {
+  double sum = 0;
+  if (tensors.empty() || tensors.front().is_cpu()) {
+    for (const at::Tensor& tensor : tensors) sum += tensor.scalar_type() == at::kDouble ? Sum<double>(tensor) : Sum<float>(tensor);
+    return sum;
   }
-  return tensor.scalar_type() == at::kDouble ? Sum<double>(tensor) : Sum<float>(tensor);
+  const EngineGuard guard;
+  const at::Tensor sums = OnHost(SumsOnDevice(tensors));
+  for (std::int64_t i = 0; i < sums.numel(); ++i) sum += sums.const_data_ptr<double>()[i];
+  return sum;
 }
 
 }  // namespace poseidon::caffe

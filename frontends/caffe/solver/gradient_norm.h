@@ -4,12 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace poseidon::caffe {
 
-// The sum of the squares of all elements (contiguous, float or double), in double and in an order
-// fixed by the length alone, so that every worker gets the same bits from the same gradient with
-// any number of threads.
-double SumOfSquares(const at::Tensor& tensor);
+// The sum of the squares of all elements of `tensors` (contiguous, float or double), in double and in an order
+// fixed by the lengths alone, so that every worker gets the same bits from the same gradients with
+// any number of threads. Waits for a device once.
+double SumOfSquares(const std::vector<at::Tensor>& tensors);
 
 }  // namespace poseidon::caffe
 

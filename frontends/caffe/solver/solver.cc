@@ -537,11 +537,9 @@ Status Solver::AwaitPending() {
 
 // The norm is that of the sum over iter_size, before weight decay.
 double Solver::ClipFactor() const {
-  double squares = 0;
-  for (const LearnableParam& param : net_->learnable_params()) {
-    squares += SumOfSquares(param.blob.diff);
-  }
-  const double norm = std::sqrt(squares);
+  std::vector<at::Tensor> gradients;
+  for (const LearnableParam& param : net_->learnable_params()) gradients.push_back(param.blob.diff);
+  const double norm = std::sqrt(SumOfSquares(gradients));
   const double bound = parameters_.clip_gradients();
   return norm > bound ? bound / norm : 1;
 }

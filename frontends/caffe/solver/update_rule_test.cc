@@ -163,9 +163,9 @@ TEST(SumOfSquares, IsRightAndTheSameForAnyThreads) {
       want += std::pow(double{x.const_data_ptr<float>()[i]}, 2);
     }
     at::set_num_threads(1);
-    const double one = SumOfSquares(x);
+    const double one = SumOfSquares({x});
     at::set_num_threads(2);
-    EXPECT_EQ(one, SumOfSquares(x));
+    EXPECT_EQ(one, SumOfSquares({x}));
     EXPECT_NEAR(one, want, 1e-9 * (1 + want));
   }
 }

@@ -58,6 +58,9 @@ void LoadDevice(int computations = 100, int copies = 50) {
   OfDevice<void (*)(int, int)>("late_set_delays")(computations, copies);
 }
 
+// How often this thread has waited for the device.
+long Waits() { return OnGpu() ? 0 : OfDevice<long (*)()>("late_waits")(); }
+
 Placement Device(int index) {
   const Result<Placement> placement = Placement::OnAccelerator(OnGpu() && Placement::Accelerators() == 1 ? 0 : index);
   EXPECT_TRUE(placement.ok()) << placement.status().message();
@@ -73,6 +76,7 @@ std::string NetText() {
          "layer { name: 'relu' type: 'ReLU' bottom: 'norm' top: 'norm' } "
          "layer { name: 'lrn' type: 'LRN' bottom: 'norm' top: 'lrn' lrn_param { local_size: 3 alpha: 0.1 } } "
          "layer { name: 'pool' type: 'Pooling' bottom: 'lrn' top: 'pool' pooling_param { kernel_size: 3 stride: 2 } } "
+         "layer { name: 'scaled' type: 'BatchNorm' bottom: 'pool' top: 'pool' batch_norm_param { scale_bias: true } } "
          "layer { name: 'wide' type: 'InnerProduct' bottom: 'pool' top: 'wide' "
          "  inner_product_param { num_output: 300 weight_filler { type: 'xavier' } } } "
          "layer { name: 'drop' type: 'Dropout' bottom: 'wide' top: 'wide' } "
@@ -92,6 +96,7 @@ struct Trained {
   std::vector<std::string> hashes;  // by rank
   at::Tensor weights;               // of rank 0, on the host
   double loss = 0;
+  long waits = 0;  // for the device
   std::vector<plan::LayerSeconds> seconds;
 };
 
@@ -137,7 +142,9 @@ class DeviceTest : public testing::TestWithParam<Setting> {
           const Status begun = sync.Begin();
           ASSERT_TRUE(begun.ok()) << begun.message();
           (*solver)->Connect(&sync, &sync);
+          const long before = Waits();
           const Status stepped = (*solver)->Step(kSteps);
+          if (rank == 0) trained.waits = Waits() - before;
           ASSERT_TRUE(stepped.ok()) << stepped.message();
           At(trained.hashes, rank) = WeightsHash((*solver)->net());
           if (rank == 0) {
@@ -168,6 +175,8 @@ TEST_P(DeviceTest, TrainsAsOnTheHost) {
   // Each of the layer's operators takes a tenth of a millisecond and more; launching them takes less.
   EXPECT_GT(there.seconds[1].forward, 1e-4);
   EXPECT_GT(there.seconds[1].backward, 1e-4);
+  // For labels, the loss and its gradient, the norm of all gradients, the clock of the forward pass, masks of some steps before.
+  EXPECT_LE(there.waits, 6 * kSteps * (GetParam().solver.find("iter_size: 2") == std::string::npos ? 1 : 2)) << "not for each parameter";
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, DeviceTest,

@@ -475,6 +475,13 @@ class InOperator {
   const bool before_;
 };
 
+// A number of the device is asked for.
+at::Scalar LocalScalar(const at::Tensor& self) {
+  if (!in_operator) ++waits;
+  const InOperator guard;
+  return self.cpu().item();
+}
+
 at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                        c10::IntArrayRef output_padding, int64_t groups) {
@@ -623,6 +630,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_reshape_alias", ReshapeAlias);
   library.impl("set_.source_Storage_storage_offset", SetSource);
   library.impl("record_stream", RecordStream);
+  library.impl("_local_scalar_dense", LocalScalar);
   library.impl("native_batch_norm", BatchNorm);
   library.impl("convolution_overrideable", Convolution);
   library.impl("convolution_backward_overrideable", ConvolutionBackward);
