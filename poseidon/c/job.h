@@ -182,8 +182,8 @@ typedef struct poseidon_device {
   // Host memory that copies reach at full speed, 64-byte aligned, NULL if none is left; both NULL: the session's own.
   void* (*allocate_host)(void* user, size_t bytes);
   void (*free_host)(void* user, void* memory, size_t bytes);
-  // Makes memory of the session's such memory, for copies to and from it: whole pages, which the workers of a host share where they
-  // combine first; 0 if it cannot. Both NULL: gradients go through memory of allocate_host's.
+  // Registers memory of the session's, so that copies reach it at full speed: whole pages, which the workers of a host share where they
+  // combine first. Returns 0 if it cannot. Both NULL: gradients go through memory of allocate_host's.
   int32_t (*register_host)(void* user, void* memory, size_t bytes);
   void (*unregister_host)(void* user, void* memory, size_t bytes);
 } poseidon_device;

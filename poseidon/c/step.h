@@ -79,10 +79,11 @@ typedef struct poseidon_memory {
   uint64_t bytes;    // of each: the gradient's at least
 } poseidon_memory;
 
-// Fills *memory. A gradient that is pushed from `brought` is not copied on the host, and its mean lands in `mean`, where it stays until
-// the layer's next push: for a program that copies gradients from a device of its own, which may register both ranges with it, until
-// it ends its part (poseidon_close). A session with a poseidon_device does that itself, and gives NULL. Thread: any, after
-// poseidon_commit.
+// Fills *memory, for a program that copies gradients from a device of its own. A push whose gradient is at `brought` lends it as any
+// other, but the session does not copy it, and its mean lands in `mean`, where it stays until the layer's next push. A push of factors
+// may bring them there too, u at its begin and v right behind it. The program may register both ranges with its device, in whole pages;
+// it gives them up, and has ended its copies, before poseidon_close. A session with a poseidon_device does all that itself, and gives
+// NULL. Thread: any, after poseidon_commit.
 POSEIDON_API poseidon_code poseidon_get_memory(const poseidon_model* model, uint32_t layer, poseidon_memory* memory,
                                                poseidon_status* status);
 
@@ -177,7 +178,7 @@ typedef struct poseidon_factors {
   uint32_t reserved;
 } poseidon_factors;
 
-// Hands over a layer's flat gradient of `step`; the mean over all workers lands over it. The memory,
+// Hands over a layer's flat gradient of `step`; the mean over all workers lands over it (or in poseidon_memory.mean). The memory,
 // of the host or of the session's device, is lent until poseidon_wait has returned or `landed` was called. Returns at once. `more` may be
 // NULL. A call out of turn (a gradient where factors are taken, an older step, a layer not waited for) is refused and
 // changes nothing. Thread: any, one at a time per layer.

@@ -77,8 +77,9 @@ class Device {
 
   // kResourceExhausted with the size in the message when there is not so much.
   virtual Result<HostBuffer> AllocateHost(std::size_t bytes) = 0;
-  // Makes host memory that somebody else owns such memory, until what is returned is destroyed; before the owner unmaps it.
-  // Page-aligned; no part of it is registered already. kUnimplemented where the device takes no memory of others, kResourceExhausted where it does not get as much.
+  // Registers host memory that somebody else owns, so that copies reach it at full speed until what is returned is destroyed, which is
+  // before the owner unmaps it. Whole pages, of which none is registered already.
+  // kUnimplemented where the device takes no memory of others, kResourceExhausted where it does not get as much.
   virtual Result<HostBuffer> RegisterHost(MutableBytes memory) {
     return Unimplemented(name() + " takes no " + std::to_string(memory.size()) + " bytes of host memory that others own");
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -34,18 +35,38 @@ void Follower::Contribute(const Share& share, Completion done) {
       share.factors->rows > memory_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
     refused = TooManyRows(state.spec, share.factors->rows, memory_.slot_bytes(share.layer));
   }
+  const Result<bool> in_slot = IsInSlot(state, share);
+  if (refused.ok() && !in_slot.ok()) refused = in_slot.status();
   if (!refused.ok()) {
     executor_.Post([done = std::move(done), refused] { done(refused); });
     return;
   }
   state.round = std::make_shared<Round>();
   state.round->share = share;
+  state.round->in_slot = *in_slot;
   state.round->done = std::move(done);
   state.round->stages.resize(members_.size());
   for (std::size_t leader = 0; leader < members_.size(); ++leader) {
     if (leader != place_ && !share.parts->at(leader).empty()) state.round->stages[leader] = Stage::kCopying;
   }
   CopyIn(state, 0);
+}
+
+Result<bool> Follower::IsInSlot(const LayerState& state, const Share& share) const {
+  if (share.absent) return false;
+  const std::byte* const slot = memory_.SlotOf(share.layer, place_);
+  if (!plan::TakesFactors(share.scheme)) return share.gradient.memory == slot;
+  const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors->rows);
+  if (share.factors->u == slot && share.factors->v == slot + u_bytes) return true;
+  // Copying u would write over v there.
+  const auto inside = [&](const std::byte* memory) {
+    return !std::less<>()(memory, slot) && std::less<>()(memory, slot + memory_.slot_bytes(share.layer));
+  };
+  if (share.factors->rows > 0 && (inside(share.factors->u) || inside(share.factors->v))) {
+    return InvalidArgument("the factors of layer '" + state.spec.name + "' are in the session's own memory, expected u at its begin and v right "
+                           "behind it, or both elsewhere");
+  }
+  return false;
 }
 
 // From `leader` on, each its part before the next one's, so that the first need not wait for all.
@@ -58,7 +79,7 @@ void Follower::CopyIn(LayerState& state, std::size_t leader) {
     Tell(state, leader);
     CopyIn(state, leader + 1);
   };
-  if (share.absent || share.in_slot) return next();
+  if (share.absent || round.in_slot) return next();
   std::byte* const slot = memory_.SlotOf(share.layer, place_);
   if (plan::TakesFactors(share.scheme)) {
     const std::uint64_t u_bytes = FactorUBytes(state.spec, share.factors->rows);

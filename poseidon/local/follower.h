@@ -27,8 +27,8 @@ class Follower final : public messaging::FrameSink {
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers);
 
   // One step per layer at a time, of a layer of which others lead some. `done` fires, never within the call, when that part
-  // of the mean is in the share's gradient, in what it gathers to, or stays in the memory where the share says so; kInvalidArgument where
-  // there are more rows than the slot holds.
+  // of the mean is in the share's gradient, in what it gathers to, or in the memory where it stays; kInvalidArgument where
+  // there are more rows than the slot holds, or factors in it that are not laid out as there.
   void Contribute(const Share& share, Completion done);
 
   // Adds the means that this worker waits for.
@@ -56,6 +56,7 @@ class Follower final : public messaging::FrameSink {
   // The step under way. Whoever still copies for it holds it weakly.
   struct Round {
     Share share;
+    bool in_slot = false;
     std::vector<Stage> stages;  // by place
     Completion done;
   };
@@ -65,6 +66,8 @@ class Follower final : public messaging::FrameSink {
     std::uint64_t moved = 0;
   };
 
+  // Whether what the share brings is in its slot already. kInvalidArgument where a part of its factors is, in another place.
+  Result<bool> IsInSlot(const LayerState& state, const Share& share) const;
   void CopyIn(LayerState& state, std::size_t leader);
   void Tell(LayerState& state, std::size_t leader);
   void OnLanded(LayerState& state, std::size_t leader);

@@ -57,9 +57,7 @@ void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   const bool follows = led > (leads ? 1u : 0u);
   const std::optional<sync::OwnMemory> own = MemoryOf(key);
   const bool mean_stays = own && request.gradient.memory == own->brought.data();
-  const std::byte* const brought = request.factors ? request.factors->u : request.gradient.memory;
-  const bool in_slot = own && brought == own->brought.data();
-  const Share share{request, key.layer, scheme(), request.gathered, found->second, in_slot, mean_stays};
+  const Share share{request, key.layer, scheme(), request.gathered, found->second, mean_stays};
   // Shared, because whichever callback runs last has to complete it, also where this exchange is gone.
   auto both = std::make_shared<Both>(Both{std::move(request), (leads ? 1 : 0) + (follows ? 1 : 0), OkStatus()});
   // First what others wait for.

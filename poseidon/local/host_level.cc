@@ -99,8 +99,8 @@ std::uint64_t HostLevel::allocated_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [id, of] : models_) {
     if (of.leader) bytes += of.leader->allocated_bytes();
-    // Of the slots and the mean nobody touches what a leader has in its own memory.
-    if (place_.place == 0 && of.memory.is_shared()) bytes += of.dense_bytes * place_.members.size();
+    // Of the slots and the mean. A leader whose gradients are not brought to its slot touches less there.
+    if (place_.place == 0 && of.memory.is_shared()) bytes += of.dense_bytes * (place_.members.size() + 1);
   }
   return bytes;
 }

@@ -34,15 +34,14 @@ class Leader final : public messaging::FrameSink {
   void Lead(plan::Scheme scheme, std::vector<bool> layers);
 
   // What the host brings: the own contribution, but `gradient` is the unscaled sum, of the part that this worker leads, and
-  // where the mean shall be written, `factors`, where the scheme takes them, are all workers' rows, multiplied by their weights and lent until Spread, it is
-  // absent where nobody brings anything, and its weight is the sum of those that are in it.
+  // where the mean shall be written, `factors`, where the scheme takes them, are all workers' rows, multiplied by their weights
+  // and lent until Spread, it is absent where nobody brings anything, and its weight is the sum of those that are in it.
   using TakeCombined = UniqueFunction<void(Result<sync::Contribution>)>;
   // One step per layer at a time, of a layer of which this worker leads some. `combined` may be called within the call.
   void Combine(const Share& share, TakeCombined combined);
   // Pre: Combine has answered for this layer, and the mean is where that said, or in the share's `gathered`. `done` fires,
-  // never within the call, when the own part of the mean is in the share's gradient, whose part is free then, or stays
-  // in the memory where the share says so. With a failure there
-  // is nothing to spread. kInvalidArgument where more rows were gathered than the slot holds.
+  // never within the call, when the own part of the mean is in the share's gradient (which is free there then), unless the mean stays
+  // in the memory. With a failure there is nothing to spread. kInvalidArgument where more rows were gathered than the slot holds.
   void Spread(LayerId layer, const Status& status, Completion done);
 
   // Adds the shares of this host that sums still lack.

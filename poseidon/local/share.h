@@ -25,7 +25,6 @@ struct Share : sync::Contribution {
   plan::Scheme scheme = plan::Scheme::kKeyValue;
   factors::GatheredRows* gathered = nullptr;  // sync::SyncRequest::gathered, of a layer that is no table
   std::shared_ptr<const Parts> parts;
-  bool in_slot = false;     // what it brings is in its slot already
   bool mean_stays = false;  // in the host's memory, in place of `gradient`
 };
 

@@ -72,7 +72,7 @@ enum class Pass : std::uint8_t { kForward, kBackward };
 // It keeps what every front end needs: which step each layer may push, the plan that holds, the layers' clocks
 // and the report from which the final plan is made, and what waiting was for.
 //
-// Thread: Push, Arrived, Wait, WaitAny, Landed, SchemeOf, Timed, Waited, Collect and CountSteps may be called from any thread, a layer's
+// Thread: MemoryOf, Push, Arrived, Wait, WaitAny, Landed, SchemeOf, Timed, Waited, Collect and CountSteps may be called from any thread, a layer's
 // calls one at a time; the others block and belong to the session's one thread.
 // Failure: a call out of turn is refused and changes nothing; the job's failure is final and answers every call.
 class Model {
@@ -122,8 +122,8 @@ class Model {
   // layer whose product the device makes.
   bool Gathers(LayerId layer, plan::Scheme scheme) const;
 
-  // The session's own memory for a layer; none where any memory is as good, and where gradients are on the session's device. A
-  // gradient that is pushed from there lands in its `mean`. Thread: any. Pre: Commit.
+  // The session's own memory for a layer; none where any memory is as good, and where gradients are on the session's device. The
+  // mean of a gradient that is pushed from there lands in its `mean`. Blocks for a moment. Pre: Commit.
   std::optional<sync::OwnMemory> MemoryOf(LayerId layer) const;
   // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient. Gradient and
   // factors are lent until Wait(layer) returns for this step. Returns at once.

@@ -43,9 +43,9 @@ struct SyncRequest : Contribution {
 // Host memory of an exchange's own, for one layer. What a request brings at `brought`, its gradient or its factors, u and behind
 // it v, is not copied. Where its gradient is `brought`, the mean lands in `mean`.
 struct OwnMemory {
-  MutableBytes brought;
+  MutableBytes brought;  // whole pages, each
   MutableBytes mean;
-  std::shared_ptr<const void> held;  // both live as long
+  std::shared_ptr<const void> held;  // both live as long as this is held
 };
 
 // One way to exchange layers, as a row of plan/schemes.h describes it: how contributions travel and
@@ -69,8 +69,8 @@ class Exchange {
   // Takes a plan of a declared model, which holds from its switch step on. Plans come in that order.
   virtual void UsePlan(ModelId model, const plan::Plan& plan) = 0;
 
-  // Where requests of a declared layer may bring what they bring; none where any memory is as good. `brought` is free until the
-  // next request, and `mean` is unchanged until then.
+  // Where requests of a declared layer may bring what they bring; none where any memory is as good. `brought` is free
+  // between two requests, and `mean` is unchanged from the end of one to the begin of the next.
   virtual std::optional<OwnMemory> MemoryOf(const wire::Key& /*key*/) const { return std::nullopt; }
   // Begins one step of one declared layer: one step per layer at a time. Only in workers.
   virtual void Start(const wire::Key& key, SyncRequest request) = 0;

@@ -6,12 +6,15 @@
 namespace poseidon::sync {
 namespace {
 
+constexpr std::uint64_t kPage = 4096;
+
 // A device registers a range once, so what it has is given up before it is asked for more.
 bool Registered(MutableBytes memory, std::uint64_t bytes, device::Device& device, device::HostBuffer* buffer) {
   if (buffer->bytes().size() >= bytes) return true;
-  if (bytes > memory.size()) return false;
+  const std::uint64_t pages = (bytes + kPage - 1) / kPage * kPage;
+  if (pages > memory.size()) return false;
   *buffer = {};
-  Result<device::HostBuffer> registered = device.RegisterHost(memory.first(bytes));
+  Result<device::HostBuffer> registered = device.RegisterHost(memory.first(pages));
   if (!registered.ok()) return false;
   *buffer = *std::move(registered);
   return true;
@@ -40,7 +43,7 @@ Status Staging::MakeRoom(const wire::Key& key, const SyncRequest& request, const
   return Allocated(u_bytes_ + v_bytes_, device, &factors_);
 }
 
-// Once it does not, this layer has buffers for good: a step that is slow is better than one that is slow now and then.
+// Once it does not, this layer has buffers for good, so that every step takes the same time.
 bool Staging::OwnHolds(std::uint64_t brought_bytes, std::uint64_t mean_bytes, device::Device& device) {
   if (Registered(own_->brought, brought_bytes, device, &brought_) && Registered(own_->mean, mean_bytes, device, &mean_)) {
     return true;

@@ -21,7 +21,8 @@ class Staging {
  public:
   explicit Staging(const plan::LayerSpec& layer);
 
-  // Room for what the request brings, on the device, and for its mean: the memory of the last request of this layer. kResourceExhausted.
+  // Makes room for what the request brings, on the device, and for its mean. The layer's last request has ended. kResourceExhausted
+  // where there is none.
   Status MakeRoom(const wire::Key& key, const SyncRequest& request, const Exchange& exchange, device::Device& device);
 
   // The rest is of the request that MakeRoom was asked for.

@@ -116,9 +116,39 @@ TEST(Devices, WhatIsPushedFromTheMemoryOfTheHostIsNotCopied) {
                   testing::Each(1.0f));
     }
     moved += model.Statistics(a).local_bytes;
+    // Factors of one row that are there already, u and v as the session has them.
+    auto* const there = static_cast<float*>(of_factors.brought);
+    std::fill_n(there, 2, 1.0f);
+    std::fill_n(there + 2, 3, static_cast<float>(rank));
+    model.BeginStep(3);
+    model.PushFactors(f, 3, View(there, 2), View(there + 2, 3), 1, View(there, 8));
+    model.Push(a, 3, View(static_cast<float*>(memory.brought), kElements));
+    model.Wait(f);
+    model.Wait(a);
+    EXPECT_EQ(static_cast<const float*>(of_factors.mean)[7], 1.0f);
     session.Leave();
   }));
   EXPECT_EQ(moved, 3 * 2 * kElements * sizeof(float)) << "who sums reads the others' gradients, and nobody moves more";
+}
+
+// Copied as others are, u would write over v.
+TEST(Devices, FactorsInTheMemoryOfTheHostAreLaidOutAsThere) {
+  Job job(2);
+  std::vector<Failure> failures = job.Run([&](std::uint32_t, poseidon_options options) {
+    options.levels = POSEIDON_LEVELS_HOST;
+    options.schemes = "fc=sfb";
+    Session session(options);
+    Model model = session.NewModel();
+    const std::uint32_t f = model.Declare(WithFactors("fc", 2, 3));
+    model.Commit();
+    model.BeginStep(0);
+    auto* const there = static_cast<float*>(model.Memory(f).brought);
+    std::fill_n(there, 8, 1.0f);
+    model.PushFactors(f, 0, View(there + 3, 2), View(there, 3), 1, View(there, 8));
+    model.Wait(f);
+  });
+  EXPECT_THAT(failures[0].message + failures[1].message,
+              HasSubstr("the factors of layer 'fc' are in the session's own memory, expected u at its begin and v right behind it, or both elsewhere"));
 }
 
 // 9 MiB leave in three parts; the last one's failure is the layer's.

@@ -66,9 +66,9 @@ class FakeAccelerator {
         done(token, POSEIDON_OK);
       });
     };
-    device.register_host = [](void* user, void* memory, size_t) {
+    device.register_host = [](void* user, void* memory, size_t bytes) {
       ++static_cast<FakeAccelerator*>(user)->registered;
-      return static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(memory) % 4096 == 0);
+      return static_cast<std::int32_t>((reinterpret_cast<std::uintptr_t>(memory) | bytes) % 4096 == 0);
     };
     device.unregister_host = [](void* user, void*, size_t) { --static_cast<FakeAccelerator*>(user)->registered; };
     return device;

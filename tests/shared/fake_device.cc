@@ -250,7 +250,7 @@ Result<HostBuffer> FakeDevice::AllocateHost(std::size_t bytes) {
 
 Result<HostBuffer> FakeDevice::RegisterHost(MutableBytes memory) {
   if (!state_->options.registers) return Device::RegisterHost(memory);
-  POSEIDON_CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 == 0, "a device registers whole pages");
+  POSEIDON_CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 == 0 && memory.size() % 4096 == 0, "a device registers whole pages");
   const auto begin = state_->registered.lower_bound(memory.data());
   POSEIDON_CHECK(begin == state_->registered.end() || memory.data() + memory.size() <= begin->first, "registered once");
   POSEIDON_CHECK(begin == state_->registered.begin() || std::prev(begin)->first + std::prev(begin)->second <= memory.data(),

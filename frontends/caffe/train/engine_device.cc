@@ -27,6 +27,16 @@ int CallCuda(const char* name, Arguments... arguments) {
   return function == nullptr ? -1 : function(arguments...);
 }
 
+// On the thread's first call for a device CUDA makes a context there, which takes memory: only on its own.
+template <typename... Arguments>
+int CallCudaOn(const Placement& placement, const char* name, Arguments... arguments) {
+  const c10::DeviceGuard guard(placement.device());
+  const int error = CallCuda(name, arguments...);
+  // Otherwise the engine finds the error behind the next thing that it launches.
+  if (error > 0) static_cast<void>(CallCuda("cudaGetLastError"));
+  return error;
+}
+
 }  // namespace
 
 EngineDevice::Way::Way(Executor& executor, const Placement& placement)
@@ -104,17 +114,22 @@ Result<device::HostBuffer> EngineDevice::AllocateHost(std::size_t bytes) {
 
 Result<device::HostBuffer> EngineDevice::RegisterHost(MutableBytes memory) {
   constexpr unsigned kForAllDevices = 1;  // cudaHostRegisterPortable
-  const c10::DeviceGuard guard(placement_.device());
-  const int error = CallCuda("cudaHostRegister", static_cast<void*>(memory.data()), memory.size(), kForAllDevices);
+  int error = 0;
+  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
+    error = CallCudaOn(placement_, "cudaHostRegister", static_cast<void*>(memory.data()), memory.size(), kForAllDevices);
+    return OkStatus();
+  }));
   if (error < 0) return Device::RegisterHost(memory);
   if (error > 0) {
-    // Otherwise the engine finds this error behind the next thing that it launches.
-    static_cast<void>(CallCuda("cudaGetLastError"));
     return ResourceExhausted(name() + " does not register " + std::to_string(memory.size()) + " bytes of host memory: CUDA error " +
                              std::to_string(error));
   }
-  return device::HostBuffer(
-      memory, [](MutableBytes given_up) { static_cast<void>(CallCuda("cudaHostUnregister", static_cast<void*>(given_up.data()))); });
+  return device::HostBuffer(memory, [placement = placement_](MutableBytes given_up) {
+    static_cast<void>(RunOnEngine([&] {
+      static_cast<void>(CallCudaOn(placement, "cudaHostUnregister", static_cast<void*>(given_up.data())));
+      return OkStatus();
+    }));
+  });
 }
 
 void EngineDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) {

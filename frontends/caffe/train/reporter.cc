@@ -106,10 +106,12 @@ double Reporter::images_per_second() const {
 }
 
 std::vector<double> Reporter::gpu_utilization(const session::OverlapMeter& overlap) const {
-  const bool alone = overlap.steps() == 0;
+  const bool alone = !options_.communication;
   std::vector<double> shares = alone ? std::vector<double>{device_seconds_} : overlap.on_device();
-  if (std::ranges::all_of(shares, [](double seconds) { return seconds == 0; })) return {};
-  for (double& share : shares) share = std::min(1.0, share / (alone ? seconds_ : overlap.seconds()));
+  // From one step's begin to the next one's, tests and all: what a device does for a step may last until after its iteration.
+  const double seconds = alone ? Elapsed() : overlap.seconds();
+  if (seconds == 0 || std::ranges::all_of(shares, [](double on_device) { return on_device == 0; })) return {};
+  for (double& share : shares) share = std::min(1.0, share / seconds);
   return shares;
 }
 

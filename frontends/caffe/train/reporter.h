@@ -56,8 +56,9 @@ class Reporter final : public SolverObserver {
   std::uint64_t iterations() const { return iterations_; }
   double images_per_second() const;
   double median_step_seconds() const;
-  // By worker, the share of the time from the begin to the end of what layers did on its device; empty on the host. `overlap`: of the
-  // job, without a step where this worker trains alone.
+  // By worker, the share of the time, tests and snapshots included, in which layers of the training net computed on its device; empty on
+  // the host, and in a job of several before steps have been metered. `overlap`: of the job; of a worker that trains alone nothing is
+  // asked of it.
   std::vector<double> gpu_utilization(const session::OverlapMeter& overlap) const;
   // The seconds of that on this worker's device since the last call.
   double TakeDeviceSeconds() { return std::exchange(untaken_device_seconds_, 0); }

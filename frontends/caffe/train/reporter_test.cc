@@ -16,6 +16,7 @@ namespace poseidon::caffe {
 namespace {
 
 using nlohmann::json;
+using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -65,6 +66,30 @@ class ReporterTest : public ::testing::Test {
   Lines lines_;
   Reporter reporter_{lines_, true};
 };
+
+// In a job of several each says what its device did, of the steps that have been metered.
+TEST(GpuUtilization, IsTheDevicesShareOfTheTime) {
+  Lines lines;
+  Reporter alone(lines, true), of_three(lines, true);
+  alone.Begin({});
+  Reporter::Options options;
+  session::Statistics counted;
+  options.communication = [&] { return counted; };
+  of_three.Begin(std::move(options));
+  EXPECT_THAT(alone.gpu_utilization({}), IsEmpty());
+  IterationReport report;
+  report.seconds = 0.001;
+  report.device_seconds = 0.00075;
+  for (Reporter* reporter : {&alone, &of_three}) reporter->OnIteration(report);
+  EXPECT_THAT(alone.gpu_utilization({}), ElementsAre(::testing::Le(1.0)));
+  EXPECT_THAT(of_three.gpu_utilization(counted.overlap), IsEmpty()) << "nothing is metered yet";
+  EXPECT_DOUBLE_EQ(of_three.TakeDeviceSeconds(), 0.00075);
+  EXPECT_EQ(of_three.TakeDeviceSeconds(), 0);
+
+  counted.overlap.AddStep({.seconds = 1}, {1, 1, 1}, {0.75, 0.5, 0});
+  counted.overlap.AddStep({.seconds = 3}, {1, 1, 1}, {0.75, 0.5, 4.5});
+  EXPECT_THAT(of_three.gpu_utilization(counted.overlap), ElementsAre(DoubleNear(0.375, 1e-9), DoubleNear(0.25, 1e-9), 1.0));
+}
 
 TEST_F(ReporterTest, OutputsOfTheTrainingNetArePrintedAndRecorded) {
   Iterate(0, 3, {{"accuracy", 0.25, 0}, {"loss1", 2, 0.3}, {"loss2", 2.4, 1}});

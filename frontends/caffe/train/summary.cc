@@ -146,7 +146,7 @@ json TrafficOf(const EndedRun& run) {
 
 constexpr std::size_t kIndent = 2;  // of a sentence's further lines
 
-// The workers' GPUs are busy for about the same time, or the reader wants to know.
+// One figure where the workers' are the same, else the least and the most.
 std::string BusyWords(const std::vector<double>& shares) {
   if (shares.empty()) return "";
   const auto [least, most] = std::ranges::minmax(shares);

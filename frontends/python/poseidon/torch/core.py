@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .devices import Moves
 
 
+PAGE = 4096  # bytes, of which the session's own memory has whole ones
+
+
 class Pushed:
     """What the core is lent in every step: a layer's gradient, or what travels beside gradients."""
 
@@ -101,7 +104,8 @@ class Core:
         assert self.carrier is not None and one.device is not None
         own, size = c.Memory(), elements * dtype.itemsize
         self.c.get_memory(self.model, one.id, ctypes.byref(own))
-        if own.brought and all(self.carrier.register(one.device, address, size) for address in (own.brought, own.mean)):
+        pages = -(-size // PAGE) * PAGE
+        if own.brought and all(self.carrier.register(one.device, address, pages) for address in (own.brought, own.mean)):
             return at(own.brought, (elements,), dtype), at(own.mean, (elements,), dtype)
         both = pinned(elements, dtype)
         return both, both

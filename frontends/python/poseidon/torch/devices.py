@@ -52,7 +52,8 @@ FOR_ALL_DEVICES = 1  # cudaHostRegisterPortable
 
 
 def register(device: torch.device, address: int, size: int) -> bool:
-    """Makes memory of the host that others own such memory, until `unregister`. False where the device takes none, or not this."""
+    """Registers memory of the host that others own, so that copies reach it as they do pinned memory, until `unregister`. False where the
+    device takes none, or not this."""
     runtime = getattr(module_of(device), "cudart", None)
     if runtime is None:
         return False
@@ -66,7 +67,8 @@ def register(device: torch.device, address: int, size: int) -> bool:
 
 
 def unregister(device: torch.device, address: int) -> None:
-    module_of(device).cudart().cudaHostUnregister(address)
+    with module_of(device).device(device):
+        module_of(device).cudart().cudaHostUnregister(address)
 
 
 class Streams:
@@ -137,7 +139,7 @@ class Carrier:
         streams.current().wait_stream(streams.back)
 
     def register(self, device: torch.device, address: int, size: int) -> bool:
-        """Makes memory of the session's such memory as `pinned` is, until `stop`. False where the device does not take it."""
+        """Registers memory of the session's with the device, until `stop`. False where the device does not take it."""
         taken = register(device, address, size)
         if taken:
             self.registered.append((device, address))
@@ -146,7 +148,9 @@ class Carrier:
     def stop(self) -> None:
         """No push is made any more when this returns, and no device reads memory of the session's."""
         self.thread.shutdown(wait=True, cancel_futures=True)
-        for device, streams in self.streams.items():
-            streams.module.synchronize(device)
-        while self.registered:
-            unregister(*self.registered.pop())
+        try:
+            for device, streams in self.streams.items():
+                streams.module.synchronize(device)
+        finally:
+            while self.registered:
+                unregister(*self.registered.pop())

@@ -100,9 +100,13 @@ class Exchange:
     def detach(self) -> None:
         """Waits for what is under way and leaves the model to itself, with its last weights."""
         self.all.discard(self)
-        for layer in self.layers:
-            self.lander.finish(layer)
-        self.lander.land_shared()
+        try:
+            for layer in self.layers:
+                self.lander.finish(layer)
+            self.lander.land_shared()
+        except BaseException:
+            self.stop()  # whoever closes the session next finds this exchange in no list
+            raise
         self.passes.detach()
         for hook in self.hooks:
             hook.remove()
