@@ -125,10 +125,9 @@ def test_fields_that_change_nothing_are_said_once(bench, lists):
 layer { name: "shape" type: "Reshape" bottom: "ip2" top: "shape" reshape_param { shape { dim: 0 dim: 1 dim: 2 dim: 2 } } }
 layer { name: "cols" type: "Im2col" bottom: "shape" top: "cols" convolution_param { kernel_size: 1 force_nd_im2col: true } }
 layer { name: "silence" type: "Silence" bottom: "cols" }"""
-    text = solver(bench, lists, 5, "said", output=more, device_id=1, layer_wise_reduce=False, max_iter=1, test_iter=None,
+    text = solver(bench, lists, 5, "said", output=more, layer_wise_reduce=False, max_iter=1, test_iter=None,
                   test_interval=None)
     done = bench.train(text, "--workers", 2)
-    assert done.err.count("'device_id' is not looked at") == 1, done.err.text
     assert done.err.count("'layer_wise_reduce' is not looked at") == 1, done.err.text
     assert done.err.count("'force_nd_im2col' is not looked at") == 1, done.err.text
 

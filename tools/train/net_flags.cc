@@ -15,6 +15,7 @@
 #include "frontends/caffe/proto/upgrade.h"
 #include "frontends/caffe/solver/nets.h"
 #include "frontends/caffe/solver/snapshot.h"
+#include "frontends/caffe/train/determinism.h"
 #include "frontends/caffe/train/job_options.h"
 #include "tools/console/fail.h"
 #include "tools/console/shared_flags.h"
@@ -29,6 +30,7 @@ void AddNetFlags(CLI::App& command, NetFlags& flags) {
   command.add_option("--iterations", flags.iterations, "Number of passes")->type_name("N")->check(WholeNumber(1, 1 << 30));
   AddStateFlags(command, flags.level, flags.stage);
   AddGpuFlag(command, flags.gpu);
+  AddTf32Flag(command, flags.tf32);
   AddThreadsFlag(command, flags.threads);
 }
 
@@ -50,12 +52,23 @@ void AddGpuFlag(CLI::App& command, std::string& gpu) {
   command.add_option("--gpu", gpu, "Compute on these GPUs, as in 0, 0,1 or all; without it on the CPU, or as the solver says")->type_name("IDS");
 }
 
-caffe::Placement PlacementOf(const std::string& gpu) {
-  if (gpu.empty()) return {};
-  const Result<caffe::Placement> placement = caffe::GpuOf(gpu, 0);
+void AddTf32Flag(CLI::App& command, bool& tf32) {
+  command.add_flag("--tf32", tf32, "GPUs may round what they multiply to TF32, which is faster and less exact");
+}
+
+namespace {
+
+// Where a command that computes on one device does so; fails with a sentence where that is not there.
+caffe::Placement PlacementOf(const NetFlags& flags) {
+  if (flags.gpu.empty()) return {};
+  const Result<caffe::Placement> placement = caffe::GpuOf(flags.gpu, 0);
   if (!placement.ok()) FailUsage(placement.status().message());
+  if (flags.tf32) caffe::AllowTf32();
+  static const caffe::Determinism determinism([](const std::string& sentence) { std::cerr << "poseidon: " << sentence << std::endl; });
   return *placement;
 }
+
+}  // namespace
 
 Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caffe::NetOptions& options) {
   caffe::FlushSubnormals();
@@ -78,8 +91,10 @@ Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caf
 
 std::unique_ptr<caffe::Net> BuildNet(const NetFlags& flags) {
   caffe::NetOptions options;
-  options.placement = PlacementOf(flags.gpu);
-  return OrFail(TryBuildNet(flags, options));
+  options.placement = PlacementOf(flags);
+  std::unique_ptr<caffe::Net> net = OrFail(TryBuildNet(flags, options));
+  if (!options.placement.on_host()) std::cerr << "poseidon: " << caffe::WhereItComputes(options.placement, *net) << std::endl;
+  return net;
 }
 
 Result<std::string> TryLoadWeights(const NetFlags& flags, caffe::Net* net) {

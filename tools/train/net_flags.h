@@ -20,6 +20,7 @@ struct NetFlags {
   int level = 0;
   std::string stage;
   std::string gpu;
+  bool tf32 = false;
   int threads = 0;
 };
 void AddNetFlags(CLI::App& command, NetFlags& flags);
@@ -27,10 +28,9 @@ void AddNetFlags(CLI::App& command, NetFlags& flags);
 // Takes files of states or models, separated by commas; names what is there in the other format where one is not.
 CLI::Validator SnapshotFiles();
 
-// Adds --gpu, as Caffe's command lines have it. PlacementOf is where a command that computes on one device does so; it fails with a
-// sentence where that is not there.
+// Adds --gpu, as Caffe's command lines have it.
 void AddGpuFlag(CLI::App& command, std::string& gpu);
-caffe::Placement PlacementOf(const std::string& gpu);
+void AddTf32Flag(CLI::App& command, bool& tf32);
 
 // Reads and builds the net. Sets the number of compute threads. The second one fails with a sentence.
 Result<std::unique_ptr<caffe::Net>> TryBuildNet(const NetFlags& flags, const caffe::NetOptions& options = {});

@@ -25,8 +25,8 @@ struct Timed {
 
 double Milliseconds(Duration d) { return 1e3 * ToSeconds(d); }
 
-// Both passes, timed by layer through the hooks and as a whole, from the first layer's begin to the last one's end: on a device by its
-// events, as the host only launches.
+// Both passes, timed by layer through the hooks and as a whole: on a device layers by its events, as the host only launches, and passes
+// by the host, which waits for it behind each.
 class Passes {
  public:
   Passes(caffe::Net& net, Timed* timed)

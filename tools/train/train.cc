@@ -227,6 +227,7 @@ void AddCaffeFlags(CLI::App& c, TrainFlags& flags) {
       ->check(WholeNumber(1, 1024))
       ->default_str("");
   AddGpuFlag(c, o.gpu);
+  AddTf32Flag(c, o.tf32);
   c.add_option("--run-dir", o.run_dir, "Folder of the results, which is made")->type_name("FOLDER");
   c.add_option("--log", flags.log,
                "caffe: Caffe's log too, on standard error, for parse_log and scripts like it; poseidon: our own lines alone; "

@@ -70,11 +70,13 @@ class Hdf5DataLayer final : public Layer {
   }
 
  private:
-  // Somebody may still look at the last batch, such as NumPy. Then the one before that is written again.
+  // Somebody may still look at the last batch, such as NumPy. Then the one before that is written again. What feeds a device is in
+  // memory that its copies reach.
   void TakeUnseen(Blob* top, at::Tensor* spare) const {
-    if (IsOurs(top->data)) return;
+    const bool feeds = context().feeds_device;
+    if (IsOurs(top->data) && (!feeds || top->data.is_pinned())) return;
     if (!spare->defined() || spare->sizes() != top->data.sizes() || !IsOurs(*spare)) {
-      *spare = at::empty(top->data.sizes(), options());
+      *spare = at::empty(top->data.sizes(), options().pinned_memory(feeds));
     }
     std::swap(top->data, *spare);
   }

@@ -7,6 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <stdlib.h>
 
 #include <filesystem>
 #include <string>
@@ -62,6 +63,19 @@ const Found& Find() {
   return found;
 }
 
+// The engine's own defaults round the inputs of convolutions, and leave the order of sums to chance.
+void ComputeAsOnTheHost() {
+  at::Context& engine = at::globalContext();
+  engine.setFloat32MatmulPrecision("highest");
+  engine.setAllowTF32CuDNN(false);
+  // cuBLAS sums in another order from one call to the next, unless it is told before its first use how much memory it has.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  engine.setDeterministicAlgorithms(true, /*warn_only=*/true);
+  engine.setDeterministicFillUninitializedMemory(false);  // every number is written before it is read
+  engine.setDeterministicCuDNN(true);
+  engine.setBenchmarkCuDNN(false);
+}
+
 c10::impl::VirtualGuardImpl GuardOf(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()); }
 
 }  // namespace
@@ -80,6 +94,8 @@ Result<Placement> Placement::OnAccelerator(int index) {
     return NotFound("GPU " + std::to_string(index) + " is not here, expected one of the " + std::to_string(devices) +
                     " that the engine finds, which count from 0");
   }
+  static const bool set_up = (ComputeAsOnTheHost(), true);
+  static_cast<void>(set_up);
   const at::Device device(*at::accelerator::getAccelerator(), static_cast<at::DeviceIndex>(index));
   // Its first use fails where the driver is too old, or where another program holds all of its memory.
   POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
@@ -88,6 +104,11 @@ Result<Placement> Placement::OnAccelerator(int index) {
     return OkStatus();
   }).WithPrefix(device.str()));
   return Placement(device);
+}
+
+void AllowTf32() {
+  at::globalContext().setFloat32MatmulPrecision("high");
+  at::globalContext().setAllowTF32CuDNN(true);
 }
 
 at::Stream Placement::stream() const { return GuardOf(device_).getStream(device_); }
@@ -111,7 +132,7 @@ at::TensorOptions Pinned(at::ScalarType dtype) {
 at::Tensor Upload::Memory(const at::Tensor& to) {
   turn_ = (turn_ + 1) % pieces_.size();
   Piece& piece = pieces_[turn_];
-  if (piece.copied) piece.copied->synchronize();
+  if (piece.copied && !piece.copied->query()) piece.copied->synchronize();
   piece.copied.reset();
   if (!piece.memory.defined() || piece.memory.sizes() != to.sizes()) piece.memory = at::empty(to.sizes(), Pinned(to.scalar_type()));
   return piece.memory;

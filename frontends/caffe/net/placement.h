@@ -27,7 +27,8 @@ class Placement {
  public:
   Placement() = default;  // the host
   // Device `index` of the accelerator. Loads the engine's library for it where one is beside the engine. Makes the device the
-  // calling thread's current one. kNotFound says what is missing: no accelerator, or how many devices there are.
+  // calling thread's current one. kNotFound says what is missing: no accelerator, or how many devices there are. From here on the
+  // engine takes those of its operators that give the same bits every time, where it has them, and rounds no input (AllowTf32).
   static Result<Placement> OnAccelerator(int index);
   // How many devices the accelerator has; 0 where there is no accelerator.
   static int Accelerators();
@@ -53,6 +54,9 @@ class Placement {
 
   at::Device device_ = at::kCPU;
 };
+
+// Products and convolutions of devices may round their inputs to TF32, whose fraction has 10 bits in place of 23, from here on.
+void AllowTf32();
 
 // The way of numbers that the host makes to a device, which does not make the host wait: two pieces of pinned memory by turns.
 // Thread: one.

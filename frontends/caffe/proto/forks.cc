@@ -81,7 +81,6 @@ constexpr FieldsOfFork kFields[] = {
 };
 
 constexpr Note kNotes[] = {
-    {"this trainer computes on the CPU", "SolverParameter.device_id"},
     {"the gradient of a layer is sent as soon as it is computed", "SolverParameter.layer_wise_reduce"},
     {"transform_param { force_color: true } makes three channels, as in Caffe 1.0", "DataParameter.force_encoded_color"},
     {"results do not depend on it", "ConvolutionParameter.force_nd_im2col"},

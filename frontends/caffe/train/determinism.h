@@ -4,23 +4,23 @@
 
 #include <c10/util/Exception.h>
 
+#include <functional>
 #include <set>
 #include <string>
 
-#include "frontends/caffe/train/output.h"
 #include "poseidon/base/mutex.h"
 
 namespace poseidon::caffe {
 
-// While it lives, the engine takes those of its operators that give the same bits every time, where it has them, and others are named
-// to `output`, once each, when they first run: two runs may differ then. Workers of a job on devices of one kind are equal all
-// the same, for they get the same means.
+// While it lives, operators of a device that the engine has in no form that gives the same bits every time (Placement) are named, once
+// each, when they first run: two runs may differ then. Workers of a job on devices of one kind are equal all the same, for they get
+// the same means.
 //
 // One a process. Thread: that of the passes, in which the engine warns.
 class Determinism final : private c10::WarningHandler {
  public:
-  // `says`: whether this worker names them.
-  Determinism(Output& output, bool says);
+  // `say` gets a sentence for each; empty: nobody is told.
+  explicit Determinism(std::function<void(const std::string&)> say);
   ~Determinism() override;
   Determinism(const Determinism&) = delete;
   Determinism& operator=(const Determinism&) = delete;
@@ -28,8 +28,7 @@ class Determinism final : private c10::WarningHandler {
  private:
   void process(const c10::Warning& warning) override;
 
-  Output& output_;
-  const bool says_;
+  const std::function<void(const std::string&)> say_;
   c10::WarningHandler* const before_;
   Mutex mutex_;
   std::set<std::string> named_ POSEIDON_GUARDED_BY(mutex_);

@@ -2,13 +2,13 @@
 #include "frontends/caffe/train/device_products.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <string>
 
 #include "frontends/caffe/net/engine.h"
@@ -23,7 +23,6 @@ namespace {
 
 std::int64_t Signed(std::uint64_t number) { return static_cast<std::int64_t>(number); }
 
-// Products are not rounded to TF32: the engine does that only where it is asked to.
 void Multiply(const at::Tensor& u, const at::Tensor& v, const plan::FactorShape& shape, const at::Tensor& gradient) {
   const std::int64_t weights = Signed(shape.outputs * shape.inputs);
   at::Tensor weight = gradient.narrow(0, 0, weights).view({Signed(shape.outputs), Signed(shape.inputs)});
@@ -81,19 +80,23 @@ Result<factors::ProductTest> TestOnDevice(const plan::FactorShape& shape, DType 
   return test;
 }
 
-void MultiplyGathered(const factors::GatheredRows& gathered, const plan::FactorShape& shape, const at::Tensor& gradient) {
+// The session's memory is not pinned, and a copy from there would make the host wait for all that was launched before.
+void GatheredProduct::Multiply(const factors::GatheredRows& gathered, const at::Tensor& gradient) {
   const EngineGuard guard;
   const std::int64_t rows = Signed(gathered.rows());
   if (rows == 0) {
     gradient.zero_();
     return;
   }
-  const auto bring = [&](const std::byte* memory, std::uint64_t width) {
-    // Read alone; the engine has no tensors of memory that is not to be written.
-    const at::Tensor host = at::from_blob(const_cast<std::byte*>(memory), {rows, Signed(width)}, at::TensorOptions().dtype(gradient.scalar_type()));
-    return host.to(gradient.device());
+  const auto bring = [&](const std::byte* memory, std::uint64_t width, Upload& upload) {
+    const at::Tensor there = at::empty({rows, Signed(width)}, gradient.options());
+    const at::Tensor pinned = upload.Memory(there);
+    std::memcpy(pinned.mutable_data_ptr(), memory, static_cast<std::size_t>(pinned.nbytes()));
+    upload.Copy(there);
+    return there;
   };
-  Multiply(bring(gathered.u(), shape.outputs), bring(gathered.v(), shape.inputs), shape, gradient);
+  const at::Tensor u = bring(gathered.u(), shape_.outputs, u_);
+  caffe::Multiply(u, bring(gathered.v(), shape_.inputs, v_), shape_, gradient);
 }
 
 }  // namespace poseidon::caffe

@@ -24,9 +24,20 @@ std::string KindOf(const Placement& placement);
 // kind. Waits for the device; kResourceExhausted where its memory is too small.
 Result<factors::ProductTest> TestOnDevice(const plan::FactorShape& shape, DType dtype, std::uint64_t rows, const Placement& placement);
 
-// Leaves the mean of what was gathered in `gradient`, flat, on a device: the weight's [outputs x inputs], and the bias's behind it.
-// Waits for the copies of `gathered` to the device, and launches the product.
-void MultiplyGathered(const factors::GatheredRows& gathered, const plan::FactorShape& shape, const at::Tensor& gradient);
+// Of one layer: what was gathered on the host, on its way to the device, and multiplied there. Thread: one.
+class GatheredProduct {
+ public:
+  GatheredProduct(const Placement& placement, const plan::FactorShape& shape) : shape_(shape), u_(placement), v_(placement) {}
+
+  // Leaves the mean of what was gathered in `gradient`, flat, on the device: the weight's [outputs x inputs], and the bias's behind it.
+  // Launches copies and product; `gathered` is not read any more.
+  void Multiply(const factors::GatheredRows& gathered, const at::Tensor& gradient);
+
+ private:
+  plan::FactorShape shape_;
+  Upload u_;
+  Upload v_;
+};
 
 }  // namespace poseidon::caffe
 

@@ -175,7 +175,7 @@ TEST_P(DeviceTest, TrainsAsOnTheHost) {
   // Each of the layer's operators takes a tenth of a millisecond and more; launching them takes less.
   EXPECT_GT(there.seconds[1].forward, 1e-4);
   EXPECT_GT(there.seconds[1].backward, 1e-4);
-  // For labels, the loss and its gradient, the norm of all gradients, the clock of the forward pass, masks of some steps before.
+  // For labels, the loss and its gradient, the norm of all gradients, and the clock of the forward pass.
   EXPECT_LE(there.waits, 6 * kSteps * (GetParam().solver.find("iter_size: 2") == std::string::npos ? 1 : 2)) << "not for each parameter";
 }
 
@@ -251,7 +251,7 @@ TEST_F(CopyTest, UnderWayAreWaitedForWhenTheDeviceGoes) {
   EXPECT_TRUE(ended.get_future().get().ok());
 }
 
-// The memory that a host's workers share, which makes nobody wait for copies then.
+// As the memory that a host's workers share: nobody waits for copies to and from what is registered.
 TEST_F(CopyTest, ReachMemoryOfOthersThatIsRegistered) {
   const EngineGuard guard;
   const std::size_t page = 4096;
@@ -324,26 +324,29 @@ TEST(PlacementTest, LayersThatReadMemoryComputeOnTheHostAndAreCounted) {
 
 // ---- determinism
 
-class Lines final : public Output {
- public:
-  void Print(const std::string&) override {}
-  void Progress(const std::string&) override {}
-  void PrintLog(const std::string&) override {}
-  std::size_t width() const override { return 100; }
-  void Log(LogLevel, std::string_view line) override { lines.emplace_back(line); }
-
-  std::vector<std::string> lines;
-};
-
 TEST(DeterminismTest, OperatorsWithoutItAreNamedOnce) {
-  Lines output;
+  LoadDevice();
+  static_cast<void>(Device(0));
+  std::vector<std::string> lines;
   {
-    const Determinism determinism(output, true);
-    EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+    const Determinism determinism([&](const std::string& line) { lines.push_back(line); });
     for (int i = 0; i < 2; ++i) at::globalContext().alertNotDeterministic("some_backward_cuda");
   }
-  EXPECT_THAT(output.lines, ElementsAre(HasSubstr("some_backward_cuda gives no two times the same bits")));
-  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("some_backward_cuda gives no two times the same bits")));
+}
+
+TEST(PlacementTest, ADeviceRoundsNoInputsUntilItMay) {
+  LoadDevice();
+  at::Context& engine = at::globalContext();
+  static_cast<void>(Device(0));
+  EXPECT_FALSE(engine.allowTF32CuDNN(at::Float32Op::CONV));
+  EXPECT_FALSE(engine.allowTF32CuBLAS());
+  EXPECT_TRUE(engine.deterministicAlgorithms());
+  AllowTf32();
+  EXPECT_TRUE(engine.allowTF32CuDNN(at::Float32Op::CONV));
+  EXPECT_TRUE(engine.allowTF32CuBLAS());
+  engine.setAllowTF32CuDNN(false);
+  engine.setFloat32MatmulPrecision("highest");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "frontends/caffe/solver/snapshot.h"
 #include "frontends/plan_file/plan_json.h"
 #include "poseidon/base/executor.h"
+#include "poseidon/base/listed.h"
 #include "poseidon/base/quantities.h"
 #include "poseidon/session/tcp_session.h"
 
@@ -164,9 +165,9 @@ Result<Placement> GpuOf(const std::string& text, int local_worker) {
 }
 
 Result<Placement> PlacementOf(const MemberTask& task, const SolverParameter& solver) {
-  const bool solver_asks = solver.has_solver_mode() && solver.solver_mode() == SolverParameter::GPU;
   if (!task.options.gpu.empty()) return GpuOf(task.options.gpu, task.local_worker);
-  const int devices = solver_asks ? Placement::Accelerators() : 0;
+  // Caffe's own default is GPU.
+  const int devices = solver.solver_mode() == SolverParameter::GPU ? Placement::Accelerators() : 0;
   if (devices == 0) return Placement();
   return Placement::OnAccelerator(task.options.workers == 1 ? solver.device_id() : (solver.device_id() + task.local_worker) % devices);
 }
@@ -174,6 +175,12 @@ Result<Placement> PlacementOf(const MemberTask& task, const SolverParameter& sol
 std::string PlacementNote(const Placement& placement, const SolverParameter& solver) {
   if (!placement.on_host() || !solver.has_solver_mode() || solver.solver_mode() != SolverParameter::GPU) return {};
   return "solver_mode is GPU; " + Placement::WhyNone() + ", and so it trains on the CPU";
+}
+
+std::string WhereItComputes(const Placement& placement, const Net& net) {
+  std::string on_host;
+  for (const auto& [type, count] : net.on_host()) AddListed(type + " (" + std::to_string(count) + ")", &on_host);
+  return "computes on " + placement.name() + (on_host.empty() ? "" : ", but for layers of types that compute on the host: " + on_host);
 }
 
 Result<DType> ParseDType(const std::string& name) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "frontends/caffe/net/net.h"
 #include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/train/joining.h"
@@ -44,6 +45,8 @@ Result<Placement> GpuOf(const std::string& gpus, int local_worker);
 Result<Placement> PlacementOf(const MemberTask& task, const SolverParameter& solver);
 // What of that a user may not expect, in a sentence; empty: nothing.
 std::string PlacementNote(const Placement& placement, const SolverParameter& solver);
+// "computes on cuda:0, but for layers of types that compute on the host: ROIPooling (1)".
+std::string WhereItComputes(const Placement& placement, const Net& net);
 
 // The user's wishes for a net's layers, before any of them was measured.
 struct Wanted {

@@ -45,6 +45,7 @@ struct TrainOptions {
   std::string on_nan = "stop";  // a loss that is not finite: stop, go
   std::string dtype = "f32";  // f64 for numeric tests
   std::string gpu;  // which devices the workers of a host compute on, by turns: "0", "0,1", "all"; empty: as the solver says
+  bool tf32 = false;          // devices may round what they multiply: net/placement.h
   bool caffe_log = false;     // prints Caffe's log too (caffe_log.h)
   bool one_stream = false;    // to where all else goes
   std::string net_outputs;    // prefix of the CSV file that Poseidon-Caffe wrote (net_outputs.h); empty: none
@@ -53,7 +54,7 @@ struct TrainOptions {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainOptions, solver, snapshot, weights, iterations, level, stages, workers, servers, sync,
                                    global_batch, policy, schemes, plan_file, wire, strategy, bandwidth, levels, zero_compression, lanes, machines,
                                    dead_after, stuck_after, join_timeout, threads, run_dir, sigint_effect,
-                                   sighup_effect, on_nan, dtype, gpu, caffe_log, one_stream, net_outputs, final_plan_step)
+                                   sighup_effect, on_nan, dtype, gpu, tf32, caffe_log, one_stream, net_outputs, final_plan_step)
 
 // One member's part in the job. The token travels beside it, never here.
 struct MemberTask {

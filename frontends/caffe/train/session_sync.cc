@@ -11,7 +11,6 @@
 #include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
-#include "frontends/caffe/train/device_products.h"
 #include "frontends/caffe/train/engine_device.h"
 
 namespace poseidon::caffe {
@@ -257,7 +256,8 @@ Status SessionSync::AwaitLayer(std::size_t index) {
   if (layer.multiplies) {
     layer.multiplies = false;
     POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
-      MultiplyGathered(model_->Gathered(id), *specs_[index].factors, layer.gradient);
+      if (!layer.product) layer.product.emplace(net_.options().placement, *specs_[index].factors);
+      layer.product->Multiply(model_->Gathered(id), layer.gradient);
       return OkStatus();
     }));
   }

@@ -17,6 +17,7 @@
 #include "frontends/caffe/solver/collectives.h"
 #include "frontends/caffe/solver/gradient_sync.h"
 #include "frontends/caffe/solver/solver.h"
+#include "frontends/caffe/train/device_products.h"
 #include "frontends/caffe/train/joining.h"
 #include "poseidon/plan/layer.h"
 #include "poseidon/session/session.h"
@@ -89,6 +90,7 @@ class SessionSync final : public GradientSync, public Collectives {
     at::Tensor gradient;          // flat
     FactorSource* factors = nullptr;
     std::vector<FactorPair> lent;
+    std::optional<GatheredProduct> product;  // of a layer whose product the device makes
     bool multiplies = false;  // what landed last is what all workers brought, and its product is to be made on the device
     std::size_t ready = 0;  // net layers whose gradients of the next push are there
   };

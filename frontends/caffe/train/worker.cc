@@ -78,12 +78,6 @@ Status Caught(const char* doing, Work&& work) {
 }
 
 // "computes on cuda:0, but for layers of types that compute on the host: Python (1), ROIPooling (2)"
-std::string WhereItComputes(const Placement& placement, const Net& net) {
-  std::string on_host;
-  for (const auto& [type, count] : net.on_host()) AddListed(type + " (" + std::to_string(count) + ")", &on_host);
-  return "computes on " + placement.name() + (on_host.empty() ? "" : ", but for layers of types that compute on the host: " + on_host);
-}
-
 // One worker's training, from the solver file to the results.
 class Run {
  public:
@@ -155,7 +149,12 @@ Status Run::Prepare() {
   SolverOptions options;
   POSEIDON_ASSIGN_OR_RETURN(options.dtype, ParseDType(task_.options.dtype));
   POSEIDON_ASSIGN_OR_RETURN(placement_, PlacementOf(task_, parameters));
-  if (!placement_.on_host()) determinism_ = std::make_unique<Determinism>(env_.output, leads());
+  if (!placement_.on_host()) {
+    if (task_.options.tf32) AllowTf32();
+    std::function<void(const std::string&)> say;
+    if (leads()) say = [this](const std::string& sentence) { env_.output.Log(LogLevel::kNotice, sentence); };
+    determinism_ = std::make_unique<Determinism>(std::move(say));
+  }
   options.placement = placement_;
   options.seed = parameters.random_seed() >= 0
                      ? static_cast<std::uint64_t>(parameters.random_seed())

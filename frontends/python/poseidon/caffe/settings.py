@@ -60,12 +60,12 @@ def set_mode_cpu() -> None:
 
 def set_mode_gpu() -> None:
     """Accepted, so that scripts run as they are: nets compute on the CPU all the same, which is said once."""
-    tell_once("set_mode_gpu: this trainer computes on the CPU, and so it computes there")
+    tell_once("set_mode_gpu: nets of Python programs compute on the CPU, and so these do; poseidon train computes on a GPU")
 
 
 def set_device(device: int) -> None:
     """Accepted, so that scripts run as they are: there is no GPU `device` to choose."""
-    tell_once(f"set_device({device}): this trainer computes on the CPU, and so it computes there")
+    tell_once(f"set_device({device}): nets of Python programs compute on the CPU, and so these do; poseidon train computes on a GPU")
 
 
 def set_random_seed(seed: int) -> None:
