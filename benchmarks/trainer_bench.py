@@ -147,6 +147,9 @@ def photograph(random):
 def eager_milliseconds(net, shape, iterations, gpu=False):
     import torch
     device = "cuda" if gpu else "cpu"
+    # As the trainer computes: torch's own default rounds the inputs of convolutions, and leaves the order of sums to chance.
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
     wait = torch.cuda.synchronize if gpu else lambda: None
     images = torch.randn(*shape, device=device)
     labels = torch.ones(shape[0], dtype=torch.long, device=device)
