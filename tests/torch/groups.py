@@ -284,14 +284,18 @@ def on_a_device():
     module.is_current_stream_capturing = runs
 
 
-def ddp_on_a_device():
+def attached_on_a_device():
+    return ddp_on_a_device(poseidon.attach)
+
+
+def ddp_on_a_device(wrap=lambda model: model):
     """Trains as on the CPU."""
     import accelerator
     accelerator.load((50, 300))
     dist.init_process_group("poseidon")
     models = []
     for device in ("cpu", accelerator.KIND):
-        model = DistributedDataParallel(net().to(device))
+        model = wrap(DistributedDataParallel(net().to(device)))
         optimizer = sgd(model)
         for x, y in batches(5):
             optimizer.zero_grad()

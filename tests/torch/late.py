@@ -68,6 +68,7 @@ def load():
     global library
     library = ctypes.CDLL(str(LIBRARY))
     library.late_waits.restype = ctypes.c_long
+    library.late_lose_after.argtypes = [ctypes.c_long]
     library.late_set_registers.argtypes = [ctypes.c_bool]
     library.cudaHostRegister.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
     library.cudaHostUnregister.argtypes = [ctypes.c_void_p]

@@ -669,6 +669,28 @@ def fail_on_a_device(overlap, in_backward):
         train(model, optimizer, [[part.to(accelerator.KIND) for part in batch]], epochs=1)
 
 
+def loses_its_device():
+    """The last rank's, in step 3."""
+    import late
+    accelerator.load((50, 1500))
+    model = net().to(accelerator.KIND)
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    for step, batch in enumerate(loader(40 * ALL)):
+        if step == 3 and poseidon.rank() == poseidon.workers() - 1:
+            late.library.late_lose_after(0)
+        train(model, optimizer, [[part.to(accelerator.KIND) for part in batch]], epochs=1)
+
+
+def lacks_memory_of_its_device():
+    accelerator.load()
+    model = net().to(accelerator.KIND)
+    model, optimizer = poseidon.distribute(model, sgd(model))
+    for step, batch in enumerate(loader(40 * ALL)):
+        if step == 3 and poseidon.rank() == poseidon.workers() - 1:
+            torch.empty(1 << 20, 1 << 20, device=accelerator.KIND)
+        train(model, optimizer, [[part.to(accelerator.KIND) for part in batch]], epochs=1)
+
+
 def fails_on_a_device():
     fail_on_a_device("backward", in_backward=False)
 

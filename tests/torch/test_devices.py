@@ -21,7 +21,7 @@ KIND = accelerator.KIND
 # The others compute in part with tensors of the host, or what the late device has no operator for.
 LATE = ["Plain", "Accumulation", "ClippedByNorm", "Tied", "Twice", "Unused", "Frozen", "Thawed", "Grown", "Checkpointed", "Adapted",
          "Statistics", "Synchronized", "Penalty", "WholeBatch", "Retained", "HalvesRounded", "LateHook", "LatePenaltyOnRank1",
-         "Split", "Multiplied", "InParts", "Launched"]
+         "Split", "Multiplied", "InParts", "Launched", "Autocast", "Scaled"]
 # Grown draws weights in a step: a GPU draws others than the host. Registered needs workers that combine first.
 NAMES = LATE if KIND == "late" else [name for name, one in features.ALL.items()
                                      if name not in ("Grown", "Registered") and not issubclass(one, features.Parted)]
@@ -30,6 +30,14 @@ NAMES = LATE if KIND == "late" else [name for name, one in features.ALL.items()
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
     workers = Workers(tmp_path_factory.mktemp("devices"), (KIND, KIND), policy="bytes", final_plan_step=3)
+    yield workers
+    workers.end()
+
+
+@pytest.fixture(scope="module")
+def each_its_own(tmp_path_factory):
+    """On devices 0 and 1 of a machine, by their local ranks."""
+    workers = Workers(tmp_path_factory.mktemp("own"), (f"{KIND}:0", f"{KIND}:1"), policy="bytes", final_plan_step=3)
     yield workers
     workers.end()
 
@@ -74,6 +82,13 @@ def test_two_workers_train_as_one(planned, name):
                                   "InParts", "Launched"])
 def test_two_workers_train_as_one_with_overlap(planned, name):
     assert_trained(name, planned.train(name, overlap=True))
+
+
+@pytest.mark.skipif(KIND != "late" and torch.cuda.device_count() < 2, reason="needs two devices")
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", ["Plain", "Statistics", "Multiplied"])
+def test_each_worker_may_have_a_device_of_its_own(each_its_own, name, overlap):
+    assert_trained(name, each_its_own.train(name, overlap=overlap))
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -123,6 +138,16 @@ def test_one_worker(tmp_path, case):
     child.kill()
     child.join()
     assert child.exitcode == 0, log.read_text()[-3000:]
+
+
+@pytest.mark.skipif(KIND != "late", reason="loses the device")
+@pytest.mark.parametrize("case, reason", [
+    ("loses_its_device", r"its device fails: late error: unspecified launch failure \("),
+    ("lacks_memory_of_its_device", r"its device is out of memory: .* is free; expected a smaller batch, or fewer workers that share the device \(")])
+def test_a_device_that_fails_ends_the_job_with_its_words(tmp_path, case, reason):
+    (_, others_said), (code, own) = run(tmp_path, 2, case)
+    assert code == 1 and "Error" in own, own[-3000:]
+    assert re.search(r"PoseidonError: worker 1 on host \S+: " + reason, others_said), others_said[-3000:]
 
 
 @pytest.mark.parametrize("case", ["fails_on_a_device", "fails_in_a_backward_pass_on_a_device", "fails_on_a_device_with_overlap",

@@ -52,7 +52,7 @@ def test_collectives_are_those_of_torch(tmp_path, workers):
 
 
 @pytest.mark.skipif(bool(accelerator.why_not()), reason=str(accelerator.why_not()))
-@pytest.mark.parametrize("case", ["on_a_device", "ddp_on_a_device"])
+@pytest.mark.parametrize("case", ["on_a_device", "ddp_on_a_device", "attached_on_a_device"])
 def test_tensors_may_be_on_a_device(tmp_path, case):
     succeed(tmp_path, 2, case)
 

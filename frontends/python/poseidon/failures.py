@@ -39,9 +39,20 @@ def own_calls(calls: list[traceback.FrameSummary]) -> list[traceback.FrameSummar
     return [call for call in calls if not is_folded(call.filename)] or calls
 
 
+def of_a_device(failure: BaseException) -> str | None:
+    """What torch's failures of a device come to, in a sentence; None for others. By their names, as nothing here needs torch."""
+    kind, said = f"{type(failure).__module__}.{type(failure).__name__}", str(failure)
+    if kind == "torch.AcceleratorError":  # its other lines say how to look for the cause in a debugger
+        return f"its device fails: {said.splitlines()[0] if said else kind}"
+    if kind == "torch.OutOfMemoryError":  # behind what is free it says how torch's allocator can be set
+        needs, free, _ = said.partition(" is free")
+        return f"its device is out of memory: {needs}{free}; expected a smaller batch, or fewer workers that share the device"
+    return None
+
+
 def reason_of(failure: BaseException) -> str:
     """The line about a script's failure that the other workers of the job get, with the script's calls, the last one first."""
-    said = " ".join(f"its script failed: {type(failure).__name__}: {failure}".split())
+    said = " ".join((of_a_device(failure) or f"its script failed: {type(failure).__name__}: {failure}").split())
     if len(said) > MOST_SAID:  # as of a traceback from a loader's process, whose end says most
         said = f"{said[:100]} ... {said[105 - MOST_SAID:]}"
     calls = [f"{os.path.basename(call.filename)}:{call.lineno} in {call.name}" for call in own_calls(traceback.extract_tb(failure.__traceback__))]

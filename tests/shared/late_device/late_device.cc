@@ -10,6 +10,7 @@
 //
 // test_devices.py loads it. Nothing here is ever destroyed: threads of streams work until the process ends.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -343,6 +344,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     for (const SharedMoment& mark : queues().MarkAll(device)) mark->Wait();
   }
 
+  static void Look() {
+    const long left = looks_until_lost;
+    if (left > 0) --looks_until_lost;
+    if (left == 0) throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 719, "late error: unspecified launch failure\nAdvice for debuggers.");
+  }
+
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     if (*event == nullptr) *event = new SharedMoment;
     MomentOf(*event) = queues().Of(stream).Mark();
@@ -352,12 +359,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     queues().Of(stream).Put([moment = MomentOf(event)] { moment->Wait(); });
   }
   bool queryEvent(void* event) const override {
-    const long left = looks_until_lost;
-    if (left > 0) --looks_until_lost;
-    if (left == 0) throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 719, "late error: unspecified launch failure\nAdvice for debuggers.");
+    Look();
     return event == nullptr || MomentOf(event)->come();
   }
   void synchronizeEvent(void* event) const override {
+    Look();
     ++waits;
     if (event != nullptr) MomentOf(event)->Wait();
   }
@@ -637,6 +643,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>()); }
+
+// Under autocast products are rounded, and what else there is computes as it comes.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(mm, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(matmul, lower_precision_fp)
+}
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
