@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONPATH PYTHONHOME
 version=${1:-$(sed -n 's/^demo *python *torch==//p' scripts/dependencies.txt)}
 scripts/setup.sh test
-scripts/build.sh release poseidon_shared  # of PyTorch's front end; it has nothing of torch
+scripts/build.sh release poseidon_shared poseidon_tensorflow  # of the other front ends; they have nothing of torch
 
 environment=$PWD/build/cuda/environment bundle=$PWD/build/cuda/bundle build=$PWD/build/cuda/build
 if [ "$(cat "$environment/.version" 2>/dev/null)" != "$version" ]; then
@@ -43,9 +43,10 @@ for program in "$build"/bin/poseidon "$build"/bin/poseidon_golden "$build"/front
   bring "$program" "$bundle/bin" "\$ORIGIN/../lib"
   needs "$program" | while read -r name path; do cp -L "$path" "$bundle/lib/$name"; done
 done
-library=build/release/poseidon/c/libposeidon.so
-bring "$library" "$bundle/python" "\$ORIGIN"
-needs "$library" | while read -r name path; do cp -L "$path" "$bundle/python/$name"; done
+for library in build/release/poseidon/c/libposeidon.so build/release/frontends/tensorflow/libposeidon_tensorflow.so; do
+  bring "$library" "$bundle/python" "\$ORIGIN"
+  needs "$library" | while read -r name path; do cp -L "$path" "$bundle/python/$name"; done
+done
 tar -C build/cuda -cJf "$bundle.tar.xz" bundle
 bytes=$(stat -c %s "$bundle.tar.xz")
 [ "$bytes" -le $((64 << 20)) ] || { echo "cuda: $bundle.tar.xz has $bytes bytes, expected at most 64 MiB" >&2; exit 1; }

@@ -8,7 +8,8 @@
 
 Parts: `conformance` the tests of the trainer's device; `golden` the reference cases of BVLC Caffe; `exact` the Caffe trainer's LeNet on 1, 2
 and 4 workers of one global batch that share the GPU, and on all GPUs where there are several; `levels` the same of 4 workers that act as
-two machines of two; `steps` forward and backward of the trainer beside eager PyTorch; `torch` PyTorch's device tests; `ddp` PyTorch's DDP over gloo beside Poseidon (root, for
+two machines of two; `steps` forward and backward of the trainer beside eager PyTorch; `torch` PyTorch's device tests; `tensorflow` jobs of Keras on TensorFlow, where there
+is a CUDA build of it (POSEIDON_TENSORFLOW_PYTHON names its interpreter); `ddp` PyTorch's DDP over gloo beside Poseidon (root, for
 shaped links). A part that cannot run says why, and the page has it. It needs no network, and nothing is built where
 build/cuda/bundle.tar.xz is there, which scripts/cuda.sh makes for the torch of that machine.
 """
@@ -83,6 +84,7 @@ class Run:
             if found and found.submodule_search_locations:
                 self.environment["LD_LIBRARY_PATH"] = str(pathlib.Path(found.submodule_search_locations[0]) / "lib")
             self.environment["POSEIDON_LIBRARY"] = str(own)
+            self.environment["POSEIDON_TENSORFLOW_LIBRARY"] = str(own.with_name("libposeidon_tensorflow.so"))
 
     def program(self, name: str) -> pathlib.Path:
         path = self.options.bin / name
@@ -215,6 +217,20 @@ def torch_tests(run: Run) -> Rows:
     return [["tests/torch/test_devices.py", "result"], ["all", out.strip().splitlines()[-1]]]
 
 
+def tensorflow(run: Run) -> Rows:
+    if run.options.device:
+        raise Skipped("TensorFlow knows no device of tests")
+    python = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON") or ROOT / ".venv-tensorflow" / "bin" / "python3")
+    if not python.exists() or importlib.util.find_spec("pytest") is None:
+        raise Skipped(f"{python} or pytest is not there, expected an interpreter with TensorFlow's CUDA build, and pytest here")
+    if run.run(python, "-c", "import tensorflow; print(len(tensorflow.config.list_physical_devices('GPU')))").strip() in ("", "0"):
+        raise Skipped("TensorFlow finds no GPU, expected its CUDA build (pip install tensorflow[and-cuda]) and a driver that it accepts")
+    out = run.run(sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests" / "tensorflow" / "test_fit.py", "-k",
+                  "same_bits or what_one_does or factors_train", seconds=120, fails=True, POSEIDON_TENSORFLOW_PYTHON=str(python),
+                  POSEIDON_TEST_DEVICE="cuda", POSEIDON_CASES="all")
+    return [["tests/tensorflow/test_fit.py", "result"], ["all", out.strip().splitlines()[-1]]]
+
+
 def ddp(run: Run) -> Rows:
     if run.options.device:
         raise Skipped("DDP has no device of tests")
@@ -225,9 +241,11 @@ def ddp(run: Run) -> Rows:
     return [line for line in lines if not set(line[0]) <= {"-", ":"}]
 
 
-PARTS: dict[str, Callable[[Run], Rows]] = {"conformance": conformance, "golden": golden, "exact": exact, "levels": levels, "steps": steps, "torch": torch_tests, "ddp": ddp}
+PARTS: dict[str, Callable[[Run], Rows]] = {"conformance": conformance, "golden": golden, "exact": exact, "levels": levels, "steps": steps, "torch": torch_tests,
+                                         "tensorflow": tensorflow, "ddp": ddp}
 WORDS = {"conformance": "Tests of the trainer's device", "golden": "The reference cases of BVLC Caffe", "exact": "One global batch on 1, 2 and 4 workers",
-         "levels": "Workers of a machine combine first", "steps": "Beside eager PyTorch", "torch": "PyTorch's device tests", "ddp": "Beside PyTorch's DDP"}
+         "levels": "Workers of a machine combine first", "steps": "Beside eager PyTorch", "torch": "PyTorch's device tests",
+         "tensorflow": "Keras on TensorFlow, two workers that share the GPU", "ddp": "Beside PyTorch's DDP"}
 
 
 # ---- what is recorded

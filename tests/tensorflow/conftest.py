@@ -24,6 +24,6 @@ needs_tensorboard = pytest.mark.skipif(not any(PYTHON.parents[1].glob("lib/pytho
                                        reason="TensorBoard is not installed, which TensorFlow from 2.20 on does not bring")
 start = functools.partial(programs.start, PYTHON)
 # Of what worker.py imports the slow part, with the variables that it sets before.
-PREPARED = programs.Prepared(PYTHON, "keras", "tensorflow", TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="",
-                             TF_ENABLE_ONEDNN_OPTS="0")
+DEVICE = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if os.environ.get("POSEIDON_TEST_DEVICE") == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}
+PREPARED = programs.Prepared(PYTHON, "keras", "tensorflow", TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0", **DEVICE)
 ended = functools.partial(programs.ended, patience=PATIENCE)

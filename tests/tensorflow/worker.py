@@ -18,7 +18,11 @@ import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
+ON_GPU = os.environ.get("POSEIDON_TEST_DEVICE") == "cuda"
+if ON_GPU:
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # workers share it
+else:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # whose products depend on the number of rows
 os.environ["COLUMNS"] = "1000"  # a report's table has a line a layer
 
@@ -29,6 +33,10 @@ from tensorflow.python.eager import context as tf_context  # noqa: E402
 
 import poseidon.keras as poseidon  # noqa: E402
 from poseidon import tensorflow as in_loops  # noqa: E402
+
+if ON_GPU:
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    assert "GPU" in tf.Variable(1.0).device, "variables are not on the GPU"
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 import keras_cases  # noqa: E402
