@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the table of docs/multi-gpu.md: what the planner predicts for four machines with 1 to 8 GPUs each. Nothing is measured.
+"""Prints the tables of docs/multi-gpu.md: what the planner predicts for four machines with 1 to 8 GPUs each, and for one whose workers
+combine (--levels host). Nothing is measured.
 
   python3 -m benchmarks.multi_gpu [--poseidon PATH] [--copy-rate 80Gbit]
 
@@ -34,23 +35,31 @@ def faster(profile, times):
     return profile | {"layers": layers, "product_flops": profile["product_flops"] * times}
 
 
-def speed_up(options, folder, profile, gpus, rate):
+def speed_up(options, folder, profile, gpus, rate, machines=MACHINES):
     source, made = folder / "profile.json", folder / "plan.json"
     source.write_text(json.dumps(profile))
-    words = [options.poseidon, "plan", source, "--workers", MACHINES * gpus, "--per-host", gpus, "--rate", rate, "--copy-rate",
+    words = [options.poseidon, "plan", source, "--workers", machines * gpus, "--per-host", gpus, "--rate", rate, "--copy-rate",
              options.copy_rate, "--json", made]
     subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL)
     return json.loads(made.read_text())["prediction"]["speedup"]
 
 
-def rows(options, folder):
+def profiles():
     for name in PROFILES:
         for times in FASTER:
-            profile = faster(timing.profile(name), times)
-            words = name + (f", GPUs {times} times as fast" if times > 1 else "")
-            for gpus in GPUS:
-                yield [f"{words}, {MACHINES} x {gpus}", str(MACHINES * gpus),
-                       *(f"{speed_up(options, folder, profile, gpus, rate):.1f}" for rate in RATES)]
+            yield name + (f", GPUs {times} times as fast" if times > 1 else ""), faster(timing.profile(name), times)
+
+
+def rows(options, folder):
+    for words, profile in profiles():
+        for gpus in GPUS:
+            yield [f"{words}, {MACHINES} x {gpus}", str(MACHINES * gpus),
+                   *(f"{speed_up(options, folder, profile, gpus, rate):.1f}" for rate in RATES)]
+
+
+def of_one_machine(options, folder):
+    for words, profile in profiles():
+        yield [words, *(f"{speed_up(options, folder, profile, gpus, RATES[0], machines=1):.1f}" for gpus in GPUS[1:])]
 
 
 def main():
@@ -60,7 +69,9 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = list(rows(options, pathlib.Path(folder)))
+        alone = list(of_one_machine(options, pathlib.Path(folder)))
     print(table(["model, machines x GPUs", "GPUs", *(f"{rate[:-1]} Gbit/s" for rate in RATES)], found))
+    print("\n" + table(["model, one machine", *(f"{gpus} GPUs" for gpus in GPUS[1:])], alone))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ DRIVER = r"""
 #include <stdlib.h>
 #include <string.h>
 int cuInit(unsigned flags) { return getenv("DRIVER_FAILS") ? atoi(getenv("DRIVER_FAILS")) : 0; }
-int cuDeviceGetCount(int* count) { *count = 2; return 0; }
+int cuDeviceGetCount(int* count) { *count = getenv("DRIVER_COUNTS") ? atoi(getenv("DRIVER_COUNTS")) : 2; return 0; }
 int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetName(char* name, int length, int device) { strncpy(name, device ? "Second" : "First", length); return 0; }
 int cuDeviceTotalMem_v2(size_t* bytes, int device) { *bytes = 12079136768u; return 0; }
@@ -35,11 +35,16 @@ def late():
     return {"LD_PRELOAD": str(LATE)}
 
 
+def made_driver(folder, source):
+    """The environment of a program that finds it."""
+    (folder / "driver.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", folder / "driver.c"], check=True)
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
 @pytest.fixture
 def driver(tmp_path):
-    (tmp_path / "driver.c").write_text(DRIVER)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"], check=True)
-    return {"LD_LIBRARY_PATH": str(tmp_path)}
+    return made_driver(tmp_path, DRIVER)
 
 
 def test_a_job_trains_on_devices_as_on_the_cpu(bench, late):
@@ -121,6 +126,19 @@ def test_a_device_that_is_not_there_is_refused(bench, late):
         assert done.code in (1, 2) and expected in done.err.text, done.err.text
 
 
+def test_devices_of_two_kinds_are_refused(bench, late, driver):
+    """The driver of the tests calls one First and the other one Second."""
+    done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(), ("--gpu", "0,1"), "kinds"), cwd=bench.folder, environment=late | driver)
+    assert done.code not in (0, 2) and "First" in done.err.text and "Second" in done.err.text, done.err.text
+
+
+def test_workers_take_the_devices_from_the_solvers_on(bench, late):
+    done = bench.train(bench.solver(max_iter=1, solver_mode=1, device_id=1), "--workers", 2, environment=late)
+    assert done.out.count("^computes on late:1$") == 1 and "device_id" not in done.err.text, done.err.text
+    silent = bench.train(bench.solver(max_iter=1, name="silent.prototxt"), run_dir="silent", environment=late)
+    assert silent.out.count("^computes on late:0$") == 1, "Caffe's own mode is GPU"
+
+
 def test_a_device_that_is_lost_ends_the_job_with_its_words(bench, late):
     """By the words of the worker that has it, on every worker's exit."""
     done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(), ("--gpu", "0,1"), "lost"), cwd=bench.folder,
@@ -161,6 +179,13 @@ def test_devices_are_shown_as_caffe_shows_them(poseidon, tmp_path, driver):
 def test_a_driver_that_fails_is_said(poseidon, tmp_path, driver, code, expected):
     done = jobs.run(poseidon, "device_query", "--gpu", "all", cwd=tmp_path, environment=driver | {"DRIVER_FAILS": str(code)})
     assert done.code == 1 and expected in done.err.text, done.err.text
+
+
+def test_a_driver_without_gpus_and_one_that_is_too_old_are_said(poseidon, tmp_path, driver):
+    none = jobs.run(poseidon, "device_query", "--gpu", "all", cwd=tmp_path, environment=driver | {"DRIVER_COUNTS": "0"})
+    assert none.code == 1 and "the CUDA driver finds no GPU" in none.err.text, none.err.text
+    old = jobs.run(poseidon, "device_query", "--gpu", "all", cwd=tmp_path, environment=made_driver(tmp_path, "int cuInit(unsigned flags) { return 0; }"))
+    assert old.code == 1 and "libcuda.so.1 is older than CUDA 6, expected a newer driver" in old.err.text, old.err.text
 
 
 def test_a_solver_that_asks_for_a_gpu_trains_on_the_cpu_where_there_is_none(bench):
