@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers that enlarge images: Upsample of SegNet and of YOLO's ports, Interp of DeepLab and PSPNet.
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/upsample_bilinear2d.h>
 #include <ATen/ops/upsample_bilinear2d_backward.h>
 #include <ATen/ops/upsample_nearest2d.h>
@@ -154,11 +156,22 @@ class InterpLayer final : public Layer {
   Status Backward(const Blobs& top, const std::vector<bool>& propagate_down, const Blobs& bottom) override {
     if (!propagate_down[0]) return OkStatus();
     const at::Tensor part = Cut(DiffOf(bottom[0]).zero_());
+    // The engine's own adds in an order of chance on a device. The sum is that of two products: of rows, and of columns.
+    if (!part.is_cpu()) {
+      const at::Tensor rows = Spread(top[0]->diff.size(2), part.size(2)), columns = Spread(top[0]->diff.size(3), part.size(3));
+      part.copy_(at::matmul(at::matmul(rows.t(), top[0]->diff), columns));
+      return OkStatus();
+    }
     part.copy_(at::upsample_bilinear2d_backward(top[0]->diff, top[0]->data.sizes().slice(2), part.sizes(), /*align_corners=*/true));
     return OkStatus();
   }
 
  private:
+  // What each of `from` numbers in a row counts in each of `to` that they become: [to, from].
+  at::Tensor Spread(std::int64_t to, std::int64_t from) const {
+    const at::Tensor each = at::eye(from, options()).view({1, 1, from, from});
+    return at::upsample_bilinear2d(each, {to, from}, /*align_corners=*/true).view({to, from});
+  }
   at::Tensor Cut(const at::Tensor& images) const {
     const std::int64_t first = -std::int64_t{param().interp_param().pad_beg()};
     return images.narrow(2, first, cut_[0]).narrow(3, first, cut_[1]);

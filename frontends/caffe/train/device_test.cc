@@ -322,6 +322,30 @@ TEST(PlacementTest, LayersThatReadMemoryComputeOnTheHostAndAreCounted) {
   EXPECT_THAT(MakeNet(text)->on_host(), SizeIs(0));
 }
 
+// On a device it is made otherwise.
+TEST(LayersTest, InterpsGradientIsThatOfTheHost) {
+  LoadDevice();
+  const std::string text = InputsOf("data 2x3x7x6 label 2x2x10x7") +
+                           "layer { name: 'conv' type: 'Convolution' bottom: 'data' top: 'conv' "
+                           "  convolution_param { num_output: 2 kernel_size: 1 bias_term: false weight_filler { type: 'msra' } } } "
+                           "layer { name: 'out' type: 'Interp' bottom: 'conv' top: 'out' interp_param { zoom_factor: 3 pad_beg: -1 pad_end: -2 } }"
+                           "layer { name: 'loss' type: 'EuclideanLoss' bottom: 'out' bottom: 'label' top: 'loss' }";
+  std::vector<at::Tensor> gradients;
+  for (const Placement& placement : {Placement(), Device(0)}) {
+    const EngineGuard guard;
+    NetOptions options;
+    options.placement = placement;
+    const auto net = MakeNet(text, TRAIN, options);
+    WriteOnHost(net->blob("data")->data, [](const at::Tensor& host) { FillTestNumbers(host, 1); });
+    WriteOnHost(net->blob("label")->data, [](const at::Tensor& host) { FillTestNumbers(host, 2); });
+    ASSERT_TRUE(net->Forward().ok());
+    ASSERT_TRUE(net->Backward().ok());
+    gradients.push_back(OnHost(net->learnable_params()[0].blob.diff));
+  }
+  EXPECT_GT(gradients[0].abs().max().item<double>(), 0.1);
+  EXPECT_LT(gradients[0].sub(gradients[1]).abs().max().item<double>(), 1e-5);
+}
+
 // ---- determinism
 
 TEST(DeterminismTest, OperatorsWithoutItAreNamedOnce) {
