@@ -31,7 +31,7 @@ cmake --build "$build" --target poseidon poseidon_golden caffe_device_test late_
 
 needs() { # needs FILE...: names and paths of what they load, but for torch's libraries and those that every machine with it has
   ldd "$@" | awk '$2 == "=>" && $3 ~ "^/" { print $1, $3 }' | sort -u | grep -vF "$environment/" |
-    grep -vE '^lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+|gomp)\.so'
+    grep -vE '^lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+|gomp)\.so' || true
 }
 bring() { # bring PROGRAM FOLDER RPATH: what it loads is found in its own folder of libraries
   strip -o "$2/$(basename "$1")" "$1"
