@@ -35,8 +35,11 @@ void Follower::Contribute(const Share& share, Completion done) {
       share.factors->rows > memory_.slot_bytes(share.layer) / FactorBytes(state.spec, 1)) {
     refused = TooManyRows(state.spec, share.factors->rows, memory_.slot_bytes(share.layer));
   }
-  const Result<bool> in_slot = IsInSlot(state, share);
-  if (refused.ok() && !in_slot.ok()) refused = in_slot.status();
+  Result<bool> in_slot = false;
+  if (refused.ok()) {
+    in_slot = IsInSlot(state, share);
+    refused = in_slot.status();
+  }
   if (!refused.ok()) {
     executor_.Post([done = std::move(done), refused] { done(refused); });
     return;

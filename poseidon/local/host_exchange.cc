@@ -40,7 +40,8 @@ void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layer
 }
 
 std::optional<sync::OwnMemory> HostExchange::MemoryOf(const wire::Key& key) const {
-  if (!parts_.contains(key) || !level_.MemoryOf(key.model).is_shared()) return std::nullopt;
+  // Not attached: the job has failed before all were, and what is started then is refused.
+  if (!parts_.contains(key) || !level_.MemoryOf(key.model).attached()) return std::nullopt;
   return level_.MemoryOf(key.model).OwnOf(key.layer);
 }
 

@@ -287,7 +287,7 @@ def test_settings_are_accepted(capfd, monkeypatch):
     for _ in range(2):
         caffe.set_mode_gpu()
         caffe.set_device(0)
-    assert capfd.readouterr().err.count("computes on the CPU, and so it computes there") == 2
+    assert capfd.readouterr().err.count("nets of Python programs compute on the CPU, and so these do") == 2
     assert {"Convolution", "Python", "MemoryData"} <= set(caffe.layer_type_list())
     assert (caffe.TRAIN, caffe.TEST) == (0, 1) and caffe.__version__.startswith("1.0")
     with pytest.raises(PoseidonError, match="seed"):
