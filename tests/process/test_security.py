@@ -210,7 +210,7 @@ def member_task(target, token, rank=1, wire=None):
             "global_batch": False, "policy": "time", "schemes": {}, "plan_file": "",
             "wire": wire or target.wire, "levels": "auto", "zero_compression": "auto", "strategy": "poseidon", "bandwidth": "", "lanes": 0, "machines": [], "dead_after": 30, "stuck_after": 60,
             "join_timeout": 120, "threads": 1, "run_dir": "",
-            "sigint_effect": "stop", "sighup_effect": "snapshot", "dtype": "f32", "gpu": "",
+            "sigint_effect": "stop", "sighup_effect": "snapshot", "dtype": "f32", "gpu": "", "tf32": False,
             "final_plan_step": 10, "on_nan": "stop", "caffe_log": False, "one_stream": False, "net_outputs": ""}}
 
 
