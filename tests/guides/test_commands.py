@@ -133,7 +133,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does, or Non
         """-c "import poseidon; poseidon.make_token_file('job.token')\"""",
         'JOB_USER="$(id -u):$(id -g)" docker compose up', "docker compose down")},
     'docker run --rm --init --network host --user "$(id -u):$(id -g)" -v "$PWD:/work"    '
-    "-e RANK=0 -e WORLD_SIZE=3 -e MASTER_ADDR=a -e POSEIDON_PORT=29400 -e POSEIDON_TOKEN_FILE=/work/job.token    "
+    "-e RANK=0 -e WORLD_SIZE=3 -e MASTER_ADDR=a -e POSEIDON_PORT=29400 -e POSEIDON_TOKEN_FILE=job.token    "
     "--entrypoint python3 poseidon train.py": (ENGINE, None),
     "docker run --rm --gpus all poseidon:cuda doctor": (GPU, None),
     # docs/multi-gpu.md
