@@ -175,19 +175,19 @@ def trained(run: Run, named: dict[str, list[object]]) -> Rows:
     return rows
 
 
-def gpus() -> int:
-    """How many the driver shows."""
+def gpus() -> list[str]:
+    """The name of each that the driver shows, and the driver's version behind a comma."""
     if not shutil.which("nvidia-smi"):
-        return 0
-    done = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+        return []
+    done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    return [] if done.returncode else done.stdout.splitlines()
 
 
 def exact(run: Run) -> Rows:
     named: dict[str, list[object]] = {
         "1": ["--gpu", "0"], "2": ["--gpu", "0", "--workers", 2], "4": ["--gpu", "0", "--workers", 4],
         "2 with factors": ["--gpu", "0", "--workers", 2, "--scheme", "ip1=sfb"]}
-    several = 0 if run.options.device else gpus()
+    several = 0 if run.options.device else len(gpus())
     if several > 1 and GLOBAL_BATCH % several == 0:
         named |= {f"{several}, a GPU each": ["--gpu", "all"], f"{several}, a GPU each, in the host's memory": ["--gpu", "all", "--levels", "host"]}
     return trained(run, named)
@@ -206,29 +206,31 @@ def steps(run: Run) -> Rows:
     return [["forward and backward of", "trainer, ms", "eager PyTorch, ms", "trainer / PyTorch"], *(list(one) for one in found)]
 
 
+def pytest_of(run: Run, tests: str, *words: str, seconds: float, **environment: str) -> Rows:
+    """Runs the cases of `tests`, a file below ROOT, on the GPU. `words`: more of pytest's arguments."""
+    if importlib.util.find_spec("pytest") is None:
+        raise Skipped("pytest is not installed, expected it")
+    out = run.run(sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / tests, *words, seconds=seconds, fails=True,
+                  POSEIDON_TEST_DEVICE="cuda", POSEIDON_CASES="all", **environment)
+    return [[tests, "result"], ["all", out.strip().splitlines()[-1]]]
+
+
 def torch_tests(run: Run) -> Rows:
     if run.options.device:
         raise Skipped("tests/torch runs these on the device of the tests")
-    if importlib.util.find_spec("pytest") is None:
-        raise Skipped("pytest is not installed, expected it")
-    out = run.run(sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests" / "torch" / "test_devices.py",
-                  f"{ROOT}/tests/torch/test_process_group.py::test_tensors_may_be_on_a_device", seconds=160,
-                  fails=True, POSEIDON_TEST_DEVICE="cuda", POSEIDON_CASES="all")
-    return [["tests/torch/test_devices.py", "result"], ["all", out.strip().splitlines()[-1]]]
+    return pytest_of(run, "tests/torch/test_devices.py", f"{ROOT}/tests/torch/test_process_group.py::test_tensors_may_be_on_a_device", seconds=160)
 
 
 def tensorflow(run: Run) -> Rows:
     if run.options.device:
         raise Skipped("TensorFlow knows no device of tests")
     python = pathlib.Path(os.environ.get("POSEIDON_TENSORFLOW_PYTHON") or ROOT / ".venv-tensorflow" / "bin" / "python3")
-    if not python.exists() or importlib.util.find_spec("pytest") is None:
-        raise Skipped(f"{python} or pytest is not there, expected an interpreter with TensorFlow's CUDA build, and pytest here")
+    if not python.exists():
+        raise Skipped(f"{python} is not there, expected an interpreter with TensorFlow's CUDA build")
     if run.run(python, "-c", "import tensorflow; print(len(tensorflow.config.list_physical_devices('GPU')))").strip() in ("", "0"):
         raise Skipped("TensorFlow finds no GPU, expected its CUDA build (pip install tensorflow[and-cuda]) and a driver that it accepts")
-    out = run.run(sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests" / "tensorflow" / "test_fit.py", "-k",
-                  "same_bits or what_one_does or factors_train", seconds=120, fails=True, POSEIDON_TENSORFLOW_PYTHON=str(python),
-                  POSEIDON_TEST_DEVICE="cuda", POSEIDON_CASES="all")
-    return [["tests/tensorflow/test_fit.py", "result"], ["all", out.strip().splitlines()[-1]]]
+    return pytest_of(run, "tests/tensorflow/test_fit.py", "-k", "same_bits or what_one_does or factors_train", seconds=120,
+                     POSEIDON_TENSORFLOW_PYTHON=str(python))
 
 
 def ddp(run: Run) -> Rows:
@@ -255,10 +257,9 @@ def device_words(options: argparse.Namespace) -> str:
         return f"a device of the tests ({options.device.name})"
     if not shutil.which("nvidia-smi"):
         sys.exit("gpu: there is no nvidia-smi here, expected a machine with a GPU, or --device LIBRARY")
-    done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False)
-    if done.returncode:
+    if not (shown := gpus()):
         sys.exit("gpu: nvidia-smi finds no GPU, expected a machine with one, or --device LIBRARY")
-    name, _, driver = done.stdout.splitlines()[0].partition(", ")
+    name, _, driver = shown[0].partition(", ")
     return f"{name}, driver {driver}"
 
 

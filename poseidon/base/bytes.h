@@ -21,6 +21,11 @@ inline ConstBytes AsBytes(std::string_view text) {
 inline std::string AsString(ConstBytes bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
+// What memory is mapped and registered by.
+inline constexpr std::uint64_t kPage = 4096;
+// The bytes of as many pages as hold `bytes`.
+inline constexpr std::uint64_t WholePages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
 // Lower-case hexadecimal.
 std::string ToHex(ConstBytes bytes);
 

@@ -40,9 +40,10 @@ void HostExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layer
 }
 
 std::optional<sync::OwnMemory> HostExchange::MemoryOf(const wire::Key& key) const {
-  // Not attached: the job has failed before all were, and what is started then is refused.
-  if (!parts_.contains(key) || !level_.MemoryOf(key.model).attached()) return std::nullopt;
-  return level_.MemoryOf(key.model).OwnOf(key.layer);
+  // Not attached: it is alone on its host, or the job has failed before all were, and what is started then is refused.
+  if (!parts_.contains(key)) return std::nullopt;
+  const HostMemory& memory = level_.MemoryOf(key.model);
+  return memory.attached() ? std::optional(memory.OwnOf(key.layer)) : std::nullopt;
 }
 
 void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
@@ -56,8 +57,8 @@ void HostExchange::Start(const wire::Key& key, sync::SyncRequest request) {
   const bool leads = !parts[level_.place()].empty();
   const auto led = static_cast<std::size_t>(std::ranges::count_if(parts, [](const auto& part) { return !part.empty(); }));
   const bool follows = led > (leads ? 1u : 0u);
-  const std::optional<sync::OwnMemory> own = MemoryOf(key);
-  const bool mean_stays = own && request.gradient.memory == own->brought.data();
+  const HostMemory& memory = level_.MemoryOf(key.model);
+  const bool mean_stays = memory.attached() && request.gradient.memory == memory.SlotOf(key.layer, level_.place());
   const Share share{request, key.layer, scheme(), request.gathered, found->second, mean_stays};
   // Shared, because whichever callback runs last has to complete it, also where this exchange is gone.
   auto both = std::make_shared<Both>(Both{std::move(request), (leads ? 1 : 0) + (follows ? 1 : 0), OkStatus()});

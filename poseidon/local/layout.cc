@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "poseidon/base/bytes.h"
 #include "poseidon/local/segment.h"
 
 namespace poseidon::local {
@@ -26,7 +27,7 @@ Result<Layout> Layout::Of(std::span<const plan::LayerSpec> layers, std::uint32_t
     // At most 2^40 elements of 8 bytes (plan::Validate), and 4,096 rows of them.
     std::uint64_t bytes = layer.is_table() ? 1 : layer.bytes();  // a table's rows pass no segment, which is never empty
     if (layer.factors && !layer.is_table()) bytes = std::max(bytes, FactorBytes(layer, kLeastRows));
-    bytes = (bytes + kPage - 1) / kPage * kPage;
+    bytes = WholePages(bytes);
     layout.slots_.push_back({layout.bytes_, bytes});
     // A quotient, because bytes * slots may wrap.
     const std::uint64_t slots = std::uint64_t{places} + 1;

@@ -12,7 +12,6 @@
 
 namespace poseidon::local {
 
-inline constexpr std::uint64_t kPage = 4096;
 // No machine has so much; a bound on what an offer can make this process map.
 inline constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
 

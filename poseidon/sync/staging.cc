@@ -3,15 +3,15 @@
 
 #include <utility>
 
+#include "poseidon/base/bytes.h"
+
 namespace poseidon::sync {
 namespace {
-
-constexpr std::uint64_t kPage = 4096;
 
 // A device registers a range once, so what it has is given up before it is asked for more.
 bool Registered(MutableBytes memory, std::uint64_t bytes, device::Device& device, device::HostBuffer* buffer) {
   if (buffer->bytes().size() >= bytes) return true;
-  const std::uint64_t pages = (bytes + kPage - 1) / kPage * kPage;
+  const std::uint64_t pages = WholePages(bytes);
   if (pages > memory.size()) return false;
   *buffer = {};
   Result<device::HostBuffer> registered = device.RegisterHost(memory.first(pages));

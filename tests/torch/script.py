@@ -655,40 +655,31 @@ def resumed():
     return model
 
 
-def fail_on_a_device(overlap, in_backward):
-    """The last rank fails in step 3, between two steps or while gradients of a backward pass are under way."""
+def train_on_a_device_until(happens, **words):
+    """In step 3 `happens`, which is given the model, to the last rank."""
     accelerator.load((50, 1500))
     model = net().to(accelerator.KIND)
-    model, optimizer = poseidon.distribute(model, sgd(model), overlap=overlap)
-
-    def fail(*_):
-        raise ValueError("the data are gone")
+    model, optimizer = poseidon.distribute(model, sgd(model), **words)
     for step, batch in enumerate(loader(40 * ALL)):
         if step == 3 and poseidon.rank() == poseidon.workers() - 1:
-            model[2].register_full_backward_pre_hook(fail) if in_backward else fail()
+            happens(model)
         train(model, optimizer, [[part.to(accelerator.KIND) for part in batch]], epochs=1)
+
+
+def fail_on_a_device(overlap, in_backward):
+    """Between two steps or while gradients of a backward pass are under way."""
+    def fail(*_):
+        raise ValueError("the data are gone")
+    train_on_a_device_until(lambda model: model[2].register_full_backward_pre_hook(fail) if in_backward else fail(), overlap=overlap)
 
 
 def loses_its_device():
-    """The last rank's, in step 3."""
     import late
-    accelerator.load((50, 1500))
-    model = net().to(accelerator.KIND)
-    model, optimizer = poseidon.distribute(model, sgd(model))
-    for step, batch in enumerate(loader(40 * ALL)):
-        if step == 3 and poseidon.rank() == poseidon.workers() - 1:
-            late.library.late_lose_after(0)
-        train(model, optimizer, [[part.to(accelerator.KIND) for part in batch]], epochs=1)
+    train_on_a_device_until(lambda model: late.library.late_lose_after(0))
 
 
 def lacks_memory_of_its_device():
-    accelerator.load()
-    model = net().to(accelerator.KIND)
-    model, optimizer = poseidon.distribute(model, sgd(model))
-    for step, batch in enumerate(loader(40 * ALL)):
-        if step == 3 and poseidon.rank() == poseidon.workers() - 1:
-            torch.empty(1 << 20, 1 << 20, device=accelerator.KIND)
-        train(model, optimizer, [[part.to(accelerator.KIND) for part in batch]], epochs=1)
+    train_on_a_device_until(lambda model: torch.empty(1 << 20, 1 << 20, device=accelerator.KIND))
 
 
 def fails_on_a_device():

@@ -134,14 +134,14 @@ class BatchNormLayer final : public NeuronLayer, private FusedNormalization {
       weight(1).mul_(fraction).add_(variance, unbiased);
       return;
     }
+    const auto take = [&](const auto& fresh) {
+      weight(0).lerp_(mean, fresh);
+      weight(1).lerp_(variance.mul(unbiased), fresh);
+    };
     if (weight(2).is_cpu()) {
-      const double fresh = weight(2).item<double>() == 0 ? 1 : 1 - fraction;
-      weight(0).lerp_(mean, fresh);
-      weight(1).lerp_(variance.mul(unbiased), fresh);
+      take(weight(2).item<double>() == 0 ? 1 : 1 - fraction);
     } else {  // the same without a number that the host would wait for, once for every such layer
-      const at::Tensor fresh = at::where(weight(2).eq(0), 1.0, 1 - fraction).to(weight(2).scalar_type());
-      weight(0).lerp_(mean, fresh);
-      weight(1).lerp_(variance.mul(unbiased), fresh);
+      take(at::where(weight(2).eq(0), 1.0, 1 - fraction).to(weight(2).scalar_type()));
     }
     weight(2).fill_(1);
   }

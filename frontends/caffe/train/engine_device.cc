@@ -27,13 +27,18 @@ int CallCuda(const char* name, Arguments... arguments) {
   return function == nullptr ? -1 : function(arguments...);
 }
 
-// On the thread's first call for a device CUDA makes a context there, which takes memory: only on its own.
+// CUDA's error; -1 where there is no such function. On the thread's first call for a device CUDA makes a context there, which takes
+// memory: only on its own.
 template <typename... Arguments>
-int CallCudaOn(const Placement& placement, const char* name, Arguments... arguments) {
-  const c10::DeviceGuard guard(placement.device());
-  const int error = CallCuda(name, arguments...);
-  // Otherwise the engine finds the error behind the next thing that it launches.
-  if (error > 0) static_cast<void>(CallCuda("cudaGetLastError"));
+Result<int> CallCudaOn(const Placement& placement, const char* name, Arguments... arguments) {
+  int error = 0;
+  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
+    const c10::DeviceGuard guard(placement.device());
+    error = CallCuda(name, arguments...);
+    // Otherwise the engine finds the error behind the next thing that it launches.
+    if (error > 0) static_cast<void>(CallCuda("cudaGetLastError"));
+    return OkStatus();
+  }));
   return error;
 }
 
@@ -114,21 +119,14 @@ Result<device::HostBuffer> EngineDevice::AllocateHost(std::size_t bytes) {
 
 Result<device::HostBuffer> EngineDevice::RegisterHost(MutableBytes memory) {
   constexpr unsigned kForAllDevices = 1;  // cudaHostRegisterPortable
-  int error = 0;
-  POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
-    error = CallCudaOn(placement_, "cudaHostRegister", static_cast<void*>(memory.data()), memory.size(), kForAllDevices);
-    return OkStatus();
-  }));
+  POSEIDON_ASSIGN_OR_RETURN(const int error, CallCudaOn(placement_, "cudaHostRegister", static_cast<void*>(memory.data()), memory.size(), kForAllDevices));
   if (error < 0) return Device::RegisterHost(memory);
   if (error > 0) {
     return ResourceExhausted(name() + " does not register " + std::to_string(memory.size()) + " bytes of host memory: CUDA error " +
                              std::to_string(error));
   }
   return device::HostBuffer(memory, [placement = placement_](MutableBytes given_up) {
-    static_cast<void>(RunOnEngine([&] {
-      static_cast<void>(CallCudaOn(placement, "cudaHostUnregister", static_cast<void*>(given_up.data())));
-      return OkStatus();
-    }));
+    static_cast<void>(CallCudaOn(placement, "cudaHostUnregister", static_cast<void*>(given_up.data())));
   });
 }
 
