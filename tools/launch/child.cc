@@ -38,6 +38,7 @@ void Become(char* const* argv, const Streams& streams, int report) {
   dup2(streams.errors, STDERR_FILENO);
   execvp(argv[0], argv);
   const int error = errno;
+  signal(SIGPIPE, SIG_IGN);  // the parent may have given up
   static_cast<void>(!write(report, &error, sizeof error));
   _exit(kNotBegun);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -333,6 +334,26 @@ TEST(LauncherTest, AJobThatHasNotFormedEndsWithItsFirstFailure) {
       {.grace_seconds = 600, .on_event = {}});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.failure, "one exited with code 255 (ended by the launcher: zero)");
+}
+
+// The fork after which the child stops before it execs, counted from 1. Thread: the test's.
+int forks = 0;
+int fork_that_stops = 0;
+
+TEST(LauncherTest, WhoIsStoppedBeforeItBeginsIsAMemberThatTheOthersMiss) {
+  forks = 0;
+  fork_that_stops = 2;
+  ASSERT_EQ(pthread_atfork([] { ++forks; }, nullptr, [] { if (forks == fork_that_stops) raise(SIGSTOP); }), 0);
+  const LaunchResult result = Launch(
+      {Shell("zero", std::string(kListensAndJoins) + R"(sleep 0.2;
+             echo '{"event":"failed","message":"one is missing","culprit":1,"lost":true}'; exit 3)"),
+       Shell("one", R"(read task; echo '{"event":"joined"}')")},
+      {.grace_seconds = 0.2});
+  fork_that_stops = 0;
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.failure, "one is missing (ended by the launcher: one)");
+  ASSERT_EQ(result.ends.size(), 2u);
+  EXPECT_EQ(result.ends[1].how, "was killed by signal 9 (Killed)");
 }
 
 TEST(LauncherTest, WhoDoesNotEndIsEndedAfterTheGrace) {

@@ -15,8 +15,8 @@
 namespace poseidon::launch {
 
 // Starts the program `argv[0]`, looked up in PATH, as a child in a process group of its own, and returns its process id once it
-// has begun. The kernel sends it SIGTERM when the calling thread ends. kNotFound when it cannot be run, kDeadlineExceeded when it
-// has not begun within 5 s.
+// has begun, or after 2 s: it is stopped then, or its disk does not answer. The kernel sends it SIGTERM when the calling thread
+// ends. kNotFound when it cannot be run; a child that finds out later exits with code 127.
 Result<pid_t> StartProgram(const std::vector<std::string>& argv, const Streams& streams);
 
 // A child with a pipe to its standard input and one from its standard output; standard error is
