@@ -151,18 +151,21 @@ def golden(run: Run) -> Rows:
     return [["cases", "result"], ["all", closing], *failed]
 
 
-def hidden(run: Run, name: str) -> str:
-    """Which part of the time in which worker 0 sent it also computed, by its trace."""
+def hidden(run: Run, name: str, *lanes: str) -> str:
+    """Which part of the time that worker 0 spent in these lanes of its trace it also computed."""
     events = json.loads((run.folder / name / "trace.json").read_text())["traceEvents"]
-    spans = {lane: [(one["ts"], one["ts"] + one["dur"]) for one in events if one.get("ph") == "X" and one["pid"] == 0 and one["cat"] == lane]
-             for lane in ("compute", "send")}
-    sent = sum(end - begin for begin, end in spans["send"])
-    both = sum(max(0.0, min(end, other_end) - max(begin, other_begin)) for begin, end in spans["send"] for other_begin, other_end in spans["compute"])
-    return f"{both / sent:.0%}" if sent else "-"
+    of_lane: dict[str, list[tuple[float, float]]] = {}
+    for one in events:
+        if one.get("ph") == "X" and one["pid"] == 0:
+            of_lane.setdefault(one["cat"], []).append((one["ts"], one["ts"] + one["dur"]))
+    spans = [span for lane in lanes for span in of_lane.get(lane, [])]
+    took = sum(end - begin for begin, end in spans)
+    both = sum(max(0.0, min(end, other_end) - max(begin, other_begin)) for begin, end in spans for other_begin, other_end in of_lane["compute"])
+    return f"{both / took:.0%}" if took else "-"
 
 
 def trained(run: Run, named: dict[str, list[object]]) -> Rows:
-    rows = [["workers", "replicas", "loss of the test", "from one worker's", "GPU busy", "sends that computing overlaps"]]
+    rows = [["workers", "replicas", "loss of the test", "from one worker's", "GPU busy", "sends that computing overlaps", "copies that computing overlaps"]]
     first: float | None = None
     for words, flags in named.items():
         name = words.replace(" ", "-")
@@ -171,7 +174,7 @@ def trained(run: Run, named: dict[str, list[object]]) -> Rows:
         first = loss if first is None else first
         apart = f"{loss - first:+.1e}" + (f", MORE THAN {APART}" if abs(loss - first) > APART else "")
         rows.append([words, "equal" if summary["replicas_equal"] else "NOT EQUAL", f"{loss:.6f}", apart,
-                     ", ".join(f"{share:.0%}" for share in summary.get("gpu_utilization", [])), hidden(run, name) if summary["workers"] != 1 else "-"])
+                     ", ".join(f"{share:.0%}" for share in summary.get("gpu_utilization", [])), hidden(run, name, "send"), hidden(run, name, "to host", "to device")])
     return rows
 
 

@@ -15,6 +15,8 @@ const char* NameOf(TraceLane lane) {
     case TraceLane::kSum: return "sum";
     case TraceLane::kRebuild: return "rebuild";
     case TraceLane::kWait: return "wait";
+    case TraceLane::kToHost: return "to host";
+    case TraceLane::kToDevice: return "to device";
   }
   return "?";
 }

@@ -13,8 +13,8 @@
 namespace poseidon {
 
 // One row of a worker's timeline.
-enum class TraceLane : std::uint8_t { kCompute, kSend, kReceive, kSum, kRebuild, kWait };
-inline constexpr TraceLane kLastLane = TraceLane::kWait;
+enum class TraceLane : std::uint8_t { kCompute, kSend, kReceive, kSum, kRebuild, kWait, kToHost, kToDevice };
+inline constexpr TraceLane kLastLane = TraceLane::kToDevice;
 // "compute", "send": as traces name it.
 const char* NameOf(TraceLane lane);
 

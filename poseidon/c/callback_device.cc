@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "poseidon/c/callback_device.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "poseidon/device/host_device.h"
@@ -9,9 +10,10 @@ namespace poseidon::c {
 
 struct CallbackDevice::Copy {
   CallbackDevice* device = nullptr;
-  const char* direction = "";
+  Way* way = nullptr;
   std::size_t bytes = 0;
-  Completion done;
+  TimePoint asked;
+  device::Copied done;
 };
 
 CallbackDevice::CallbackDevice(Executor& executor, const poseidon_device& device)
@@ -46,40 +48,49 @@ Result<device::HostBuffer> CallbackDevice::RegisterHost(MutableBytes memory) {
   });
 }
 
-CallbackDevice::Copy* CallbackDevice::Begin(const char* direction, std::size_t bytes, Completion done) {
+CallbackDevice::Copy* CallbackDevice::Begin(Way CallbackDevice::*way, std::size_t bytes, device::Copied done) {
   // Counted before the caller's function begins the copy, because OnDone may run before that function returns.
   MutexLock lock(mutex_);
   ++under_way_;
-  return new Copy{this, direction, bytes, std::move(done)};
+  return new Copy{this, &(this->*way), bytes, executor_.now(), std::move(done)};
+}
+
+device::CopyTimes CallbackDevice::TimesOf(const Copy& copy) {
+  MutexLock lock(mutex_);
+  TimePoint& last_end = copy.way->last_end;
+  const TimePoint begin = std::max(copy.asked, last_end);
+  const TimePoint end = std::max(begin, executor_.now());
+  last_end = end;
+  return {begin, end};
 }
 
 // On any thread of the caller's. The device may be gone once the count is down, so that comes last.
 void CallbackDevice::OnDone(void* token, poseidon_code code) {
   const std::unique_ptr<Copy> copy(static_cast<Copy*>(token));
   CallbackDevice& self = *copy->device;
-  Status status;
+  Result<device::CopyTimes> copied = self.TimesOf(*copy);
   if (code != POSEIDON_OK) {
     // The caller may answer with a number that is no StatusCode.
     const bool known = code > POSEIDON_OK && code <= POSEIDON_INTERNAL;
-    status = Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
-                    "a copy of " + std::to_string(copy->bytes) + " bytes " + copy->direction + " " + self.name_ +
+    copied = Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
+                    "a copy of " + std::to_string(copy->bytes) + " bytes " + copy->way->words + " " + self.name_ +
                         " failed with code " + std::to_string(code));
   }
-  self.executor_.Post([done = std::move(copy->done), status] { done(status); });
+  self.executor_.Post([done = std::move(copy->done), copied] { done(copied); });
   MutexLock lock(self.mutex_);
   if (--self.under_way_ == 0) self.idle_.NotifyAll();
 }
 
-void CallbackDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) {
+void CallbackDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, device::Copied done) {
   const auto* const event = static_cast<const CallbackEvent*>(ready.get());
   device_.copy_to_host(device_.user, from.address, into.data(), from.size,
                        event != nullptr ? event->handle() : nullptr, &CallbackDevice::OnDone,
-                       Begin("from", from.size, std::move(done)));
+                       Begin(&CallbackDevice::to_host_, from.size, std::move(done)));
 }
 
-void CallbackDevice::CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) {
+void CallbackDevice::CopyFromHost(ConstBytes from, device::DeviceSpan into, device::Copied done) {
   device_.copy_from_host(device_.user, from.data(), into.address, from.size(), &CallbackDevice::OnDone,
-                         Begin("to", from.size(), std::move(done)));
+                         Begin(&CallbackDevice::from_host_, from.size(), std::move(done)));
 }
 
 }  // namespace poseidon::c

@@ -33,13 +33,19 @@ class CallbackDevice final : public device::Device {
   bool host_accessible() const override { return false; }
   Result<device::HostBuffer> AllocateHost(std::size_t bytes) override;
   Result<device::HostBuffer> RegisterHost(MutableBytes memory) override;
-  void CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) override;
-  void CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) override;
+  void CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, device::Copied done) override;
+  void CopyFromHost(ConstBytes from, device::DeviceSpan into, device::Copied done) override;
 
  private:
   struct Copy;
+  // Copies of one direction, which run one after the other.
+  struct Way {
+    const char* words = "";
+    TimePoint last_end;
+  };
+  device::CopyTimes TimesOf(const Copy& ended);
   static void OnDone(void* token, poseidon_code code);
-  Copy* Begin(const char* direction, std::size_t bytes, Completion done);
+  Copy* Begin(Way CallbackDevice::*way, std::size_t bytes, device::Copied done);
 
   Executor& executor_;
   const poseidon_device device_;
@@ -47,6 +53,8 @@ class CallbackDevice final : public device::Device {
   Mutex mutex_;
   ConditionVariable idle_;
   std::size_t under_way_ POSEIDON_GUARDED_BY(mutex_) = 0;
+  Way to_host_ POSEIDON_GUARDED_BY(mutex_){"from", {}};
+  Way from_host_ POSEIDON_GUARDED_BY(mutex_){"to", {}};
 };
 
 }  // namespace poseidon::c

@@ -82,7 +82,7 @@ poseidon_code poseidon_record(poseidon_session* session, const poseidon_span* sp
   return Answering(status, [&]() -> Status {
     POSEIDON_RETURN_IF_ERROR(CheckSession(session));
     POSEIDON_ASSIGN_OR_RETURN(const poseidon_span taken, Take(span));
-    if (taken.lane < POSEIDON_LANE_COMPUTE || taken.lane > POSEIDON_LANE_WAIT) {
+    if (taken.lane < POSEIDON_LANE_COMPUTE || taken.lane > POSEIDON_LANE_TO_DEVICE) {
       return InvalidArgument("a span's lane is " + std::to_string(taken.lane) +
                              ", expected one of POSEIDON_LANE_...");
     }

@@ -78,7 +78,9 @@ enum {  // rows of a worker's timeline
   POSEIDON_LANE_RECEIVE = 2,
   POSEIDON_LANE_SUM = 3,
   POSEIDON_LANE_REBUILD = 4,
-  POSEIDON_LANE_WAIT = 5
+  POSEIDON_LANE_WAIT = 5,
+  POSEIDON_LANE_TO_HOST = 6,  // copies from a device, and back
+  POSEIDON_LANE_TO_DEVICE = 7
 };
 
 typedef struct poseidon_span {

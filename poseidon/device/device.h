@@ -60,6 +60,14 @@ class HostBuffer {
   UniqueFunction<void(MutableBytes)> release_;
 };
 
+// From when to when a copy ran, as far as its device knows: one that cannot tell when it began says when it was asked for, or when
+// the one before in its direction ended.
+struct CopyTimes {
+  TimePoint begin;
+  TimePoint end;
+};
+using Copied = UniqueFunction<void(const Result<CopyTimes>&)>;
+
 // Copies of one direction run one after the other in the order they were asked for (one stream per
 // direction), and a copy that waits for its event holds up those behind it, as on a real stream.
 // Each completion fires exactly once, on the executor the device was made with, never inside the call;
@@ -86,10 +94,10 @@ class Device {
 
   // Copies `from`, once `ready` has happened, to `into` of the same size. Until the completion both
   // are lent: `from` unchanged, `into` undefined.
-  virtual void CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) = 0;
+  virtual void CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Copied done) = 0;
   // Copies `from` to `into` of the same size; lent likewise. What the engine launches after the
   // completion sees the bytes.
-  virtual void CopyFromHost(ConstBytes from, DeviceSpan into, Completion done) = 0;
+  virtual void CopyFromHost(ConstBytes from, DeviceSpan into, Copied done) = 0;
 };
 
 }  // namespace poseidon::device

@@ -89,12 +89,14 @@ TEST_P(EveryDevice, CopiesThereAndBack) {
     const HostBuffer staging = *device.AllocateHost(size);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(staging.bytes().data()) % 64, 0u);
     int done = 0;
-    device.CopyToHost(source, staging.bytes(), nullptr, [&](Status status) {
-      EXPECT_TRUE(status.ok());
+    device.CopyToHost(source, staging.bytes(), nullptr, [&](const Result<CopyTimes>& copied) {
+      ASSERT_TRUE(copied.ok());
+      EXPECT_LE(copied->begin, copied->end);
+      EXPECT_LE(copied->end, bench_->executor.now());
       EXPECT_TRUE(bench_->executor.OnExecutor());
       EXPECT_TRUE(Same(staging.bytes(), content));
       ++done;
-      device.CopyFromHost(staging.bytes(), target, [&](Status back) {
+      device.CopyFromHost(staging.bytes(), target, [&](const Result<CopyTimes>& back) {
         EXPECT_TRUE(back.ok());
         ++done;
       });
@@ -117,7 +119,7 @@ TEST_P(EveryDevice, CopiesOfOneDirectionEndInOrder) {
     buffers.push_back(*device.AllocateHost(size));
     const char mark = static_cast<char>('a' + buffers.size() - 1);
     device.CopyToHost(span, buffers.back().bytes(), nullptr,
-                      [&order, mark](Status) { order.push_back(mark); });
+                      [&order, mark](const Result<CopyTimes>&) { order.push_back(mark); });
   }
   bench_->executor.Run();
   EXPECT_EQ(order, "abcd");
@@ -129,8 +131,8 @@ TEST_P(EveryDevice, DestructionCompletesWhatIsUnderWay) {
   const ByteBuffer out(1000);
   int fired = 0;
   for (int i = 0; i < 3; ++i) {
-    bench_->device().CopyToHost(span, in, nullptr, [&](Status) { ++fired; });
-    bench_->device().CopyFromHost(out, span, [&](Status) { ++fired; });
+    bench_->device().CopyToHost(span, in, nullptr, [&](const Result<CopyTimes>&) { ++fired; });
+    bench_->device().CopyFromHost(out, span, [&](const Result<CopyTimes>&) { ++fired; });
   }
   bench_->DestroyDevice();
   EXPECT_EQ(fired, 0);

@@ -23,17 +23,21 @@ Result<HostBuffer> HostDevice::AllocateHost(std::size_t bytes) {
                     [memory](MutableBytes) { std::free(memory); });
 }
 
-void HostDevice::CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) {
+void HostDevice::CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Copied done) {
   POSEIDON_CHECK(ready == nullptr, "the host has no events");
   POSEIDON_CHECK(from.size == into.size(), "a copy keeps its size");
-  if (from.size > 0) std::memmove(into.data(), from.address, from.size);
-  executor_.Post([done = std::move(done)] { done(OkStatus()); });
+  Copy(from.address, into.data(), from.size, std::move(done));
 }
 
-void HostDevice::CopyFromHost(ConstBytes from, DeviceSpan into, Completion done) {
+void HostDevice::CopyFromHost(ConstBytes from, DeviceSpan into, Copied done) {
   POSEIDON_CHECK(from.size() == into.size, "a copy keeps its size");
-  if (into.size > 0) std::memmove(into.address, from.data(), from.size());
-  executor_.Post([done = std::move(done)] { done(OkStatus()); });
+  Copy(from.data(), into.address, into.size, std::move(done));
+}
+
+void HostDevice::Copy(const std::byte* from, std::byte* into, std::size_t bytes, Copied done) {
+  const TimePoint begin = executor_.now();
+  if (bytes > 0) std::memmove(into, from, bytes);
+  executor_.Post([done = std::move(done), times = CopyTimes{begin, executor_.now()}] { done(times); });
 }
 
 }  // namespace poseidon::device

@@ -18,10 +18,12 @@ class HostDevice final : public Device {
   bool host_accessible() const override { return true; }
   Result<HostBuffer> AllocateHost(std::size_t bytes) override;
   // `ready` must be null: the host has no engine that works ahead of its program.
-  void CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) override;
-  void CopyFromHost(ConstBytes from, DeviceSpan into, Completion done) override;
+  void CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Copied done) override;
+  void CopyFromHost(ConstBytes from, DeviceSpan into, Copied done) override;
 
  private:
+  void Copy(const std::byte* from, std::byte* into, std::size_t bytes, Copied done);
+
   Executor& executor_;
   const std::string name_ = "host";
 };

@@ -58,7 +58,7 @@ class ExchangeInPartsTest : public testing::Test {
       if (left) {
         device_ = std::make_unique<device::FakeDevice>(io, device::FakeDeviceOptions{.copy_bytes_per_second = 1e9});
         side.exchange = std::make_unique<sync::StagedExchange>(io, std::move(side.exchange), *device_,
-                                                               std::make_shared<sync::StagingByLayer>());
+                                                               std::make_shared<sync::StagingByLayer>(), nullptr);
       }
       side.exchange->Declare(ModelId(0), layers);
       for (const wire::FrameType type : {wire::FrameType::kPush, wire::FrameType::kResult}) {

@@ -37,7 +37,7 @@ sync::Exchanges MakeExchanges(const sync::ExchangeEnvironment& env, const Lanes&
       exchange = std::make_unique<local::HostExchange>(*level, std::move(exchange), division, env.fail);
     }
     if (device != nullptr && !device->host_accessible()) {
-      exchange = std::make_unique<sync::StagedExchange>(env.io, std::move(exchange), *device, staging);
+      exchange = std::make_unique<sync::StagedExchange>(env.io, std::move(exchange), *device, staging, env.trace);
     }
     exchanges.Add(std::move(exchange));
   }

@@ -40,8 +40,8 @@ struct StagedExchange::Step {
 };
 
 StagedExchange::StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device,
-                               std::shared_ptr<StagingByLayer> staging)
-    : WrappedExchange(std::move(on_host)), executor_(executor), device_(device), staging_(std::move(staging)) {}
+                               std::shared_ptr<StagingByLayer> staging, TraceRecorder* trace)
+    : WrappedExchange(std::move(on_host)), executor_(executor), device_(device), staging_(std::move(staging)), trace_(trace) {}
 
 void StagedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> layers) {
   POSEIDON_ASSERT_ON(executor_);
@@ -55,20 +55,27 @@ void StagedExchange::Declare(ModelId model, std::span<const plan::LayerSpec> lay
 }
 
 template <typename Next>
-Completion StagedExchange::Copied(const std::shared_ptr<Step>& step, Next next) {
+device::Copied StagedExchange::Copied(const std::shared_ptr<Step>& step, std::uint64_t bytes, Next next) {
   // Completions never fire inside the call that takes them, so the count is whole before it goes down.
   ++step->copies;
   return alive_.Guard(
-      [this, step, next](const Status& status) {
+      [this, step, bytes, next](const Result<device::CopyTimes>& copied) {
         --step->copies;
-        step->Fail(status);
+        if (copied.ok()) Record(trace_, TraceLane::kToHost, *step, bytes, *copied);
+        step->Fail(copied.status());
         step->failure.ok() ? next(*this) : step->EndFailed();
       },
-      [step](const Status& status) {
+      [step](const Result<device::CopyTimes>& copied) {
         --step->copies;
-        step->Fail(status.ok() ? Unavailable("the exchange is gone") : status);
+        step->Fail(copied.ok() ? Unavailable("the exchange is gone") : copied.status());
         step->EndFailed();
       });
+}
+
+void StagedExchange::Record(TraceRecorder* trace, TraceLane lane, const Step& step, std::uint64_t bytes, const device::CopyTimes& times) {
+  if (trace == nullptr) return;
+  trace->Record({lane, static_cast<std::int32_t>(step.key.layer.value()), step.request.step.value(), times.begin, times.end, bytes,
+                 lane == TraceLane::kToHost ? "to host" : "to device", step.key.model.value()});
 }
 
 std::uint64_t StagedExchange::allocated_bytes() const {
@@ -109,7 +116,7 @@ void StagedExchange::CopyOut(const std::shared_ptr<Step>& step) {
     const std::uint64_t begin = i * part_bytes;
     const std::uint64_t size = std::min(part_bytes, bytes - begin);
     device_.CopyToHost({step->on_device.memory + begin, size}, step->staging->gradient().subspan(begin, size),
-                       step->request.ready, Copied(step, [step, i](StagedExchange& self) { self.OnPart(step, i); }));
+                       step->request.ready, Copied(step, size, [step, i](StagedExchange& self) { self.OnPart(step, i); }));
   }
 }
 
@@ -121,7 +128,8 @@ void StagedExchange::CopyOutFactors(const std::shared_ptr<Step>& step) {
   const auto copied = [step](StagedExchange& self) { self.OnCopied(step); };
   // DeviceSpan serves both directions; CopyToHost leaves its source unchanged (device/device.h).
   const auto copy = [&](const std::byte* from, MutableBytes into) {
-    device_.CopyToHost({const_cast<std::byte*>(from), into.size()}, into, step->request.ready, Copied(step, copied));
+    device_.CopyToHost({const_cast<std::byte*>(from), into.size()}, into, step->request.ready,
+                       Copied(step, into.size(), copied));
   };
   copy(step->factors->u, u);
   copy(step->factors->v, v);
@@ -166,9 +174,14 @@ void StagedExchange::CopyBack(const std::shared_ptr<Step>& step) {
   if (!step->failure.ok()) return step->EndFailed();
   // What is gathered stays in memory of the host, from where the program takes it.
   if (step->request.gathered != nullptr) return step->request.done(OkStatus());
-  // Not guarded, because the end needs nothing of this exchange. The step keeps the staging memory until then.
-  device_.CopyFromHost(step->staging->mean().first(step->on_device.bytes()), device::SpanOf(step->on_device),
-                       [step](Status status) { step->request.done(status); });
+  // Not guarded, because the end needs nothing of this exchange: a trace outlives the device. The step keeps the staging memory until
+  // then.
+  const ConstBytes mean = step->staging->mean().first(step->on_device.bytes());
+  device_.CopyFromHost(mean, device::SpanOf(step->on_device),
+                       [step, trace = trace_, bytes = mean.size()](const Result<device::CopyTimes>& copied) {
+                         if (copied.ok()) Record(trace, TraceLane::kToDevice, *step, bytes, *copied);
+                         step->request.done(copied.status());
+                       });
 }
 
 }  // namespace poseidon::sync

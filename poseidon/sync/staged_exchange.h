@@ -26,8 +26,9 @@ namespace poseidon::sync {
 // Memory: a Staging for each layer. Thread: the I/O executor, which is also the device's. Lifetime: the device outlives it.
 class StagedExchange final : public WrappedExchange {
  public:
-  // `staging`: of all schemes of the session.
-  StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device, std::shared_ptr<StagingByLayer> staging);
+  // `staging`: of all schemes of the session. `trace` may be null.
+  StagedExchange(Executor& executor, std::unique_ptr<Exchange> on_host, device::Device& device, std::shared_ptr<StagingByLayer> staging,
+                 TraceRecorder* trace);
 
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) override;
   void Start(const wire::Key& key, SyncRequest request) override;
@@ -42,7 +43,9 @@ class StagedExchange final : public WrappedExchange {
 
   // The completion of an outward copy: calls `next` where all is well, unless this exchange is gone.
   template <typename Next>
-  Completion Copied(const std::shared_ptr<Step>& step, Next next);
+  device::Copied Copied(const std::shared_ptr<Step>& step, std::uint64_t bytes, Next next);
+  // Adds the copy to the trace, if there is one.
+  static void Record(TraceRecorder* trace, TraceLane lane, const Step& step, std::uint64_t bytes, const device::CopyTimes& times);
   void CopyOut(const std::shared_ptr<Step>& step);
   void CopyOutFactors(const std::shared_ptr<Step>& step);
   void OnPart(const std::shared_ptr<Step>& step, std::size_t part);
@@ -53,6 +56,7 @@ class StagedExchange final : public WrappedExchange {
   Executor& executor_;
   device::Device& device_;
   const std::shared_ptr<StagingByLayer> staging_;
+  TraceRecorder* const trace_;
   std::vector<std::shared_ptr<const Staging>> counted_;
   Alive alive_;
 };

@@ -12,6 +12,7 @@
 #include "poseidon/device/host_device.h"
 #include "poseidon/sim/resident.h"
 #include "poseidon/sync/test_contribution.h"
+#include "tests/shared/fake_device.h"
 
 namespace poseidon::sync {
 namespace {
@@ -22,7 +23,7 @@ TEST(StagedExchange, HandsOnTheWholeContributionInHostMemory) {
   device::HostDevice device(*io);
   auto inner = std::make_unique<testing::KeptExchange>();
   testing::KeptExchange& kept = *inner;
-  sim::Resident<StagedExchange> staged(simulation, *io, *io, std::move(inner), device, std::make_shared<StagingByLayer>());
+  sim::Resident<StagedExchange> staged(simulation, *io, *io, std::move(inner), device, std::make_shared<StagingByLayer>(), nullptr);
   const std::vector<plan::LayerSpec> layers = {
       {.name = "fc", .elements = 6, .factors = plan::FactorShape{.outputs = 2, .inputs = 3}}};
   staged->Declare(ModelId(0), layers);
@@ -46,6 +47,51 @@ TEST(StagedExchange, HandsOnTheWholeContributionInHostMemory) {
   io->Post([then = std::move(kept.kept->done)] { then(OkStatus()); });
   simulation.Run();
   EXPECT_TRUE(done);
+}
+
+// A box of the trace is a copy, and not what it waits for: the kernel before it, and the exchange between the two.
+TEST(StagedExchange, TheTraceHasItsCopies) {
+  using std::chrono::microseconds;
+  using std::chrono::milliseconds;
+  sim::Simulation simulation{sim::SimulationOptions{}};
+  const std::unique_ptr<Executor> io = simulation.MakeExecutor(simulation.AddProcess("worker"));
+  device::FakeDevice device(*io, {.copy_latency = microseconds(10), .copy_bytes_per_second = 1e9});
+  auto inner = std::make_unique<testing::KeptExchange>();
+  testing::KeptExchange& kept = *inner;
+  TraceRecorder trace({});
+  sim::Resident<StagedExchange> staged(simulation, *io, *io, std::move(inner), device, std::make_shared<StagingByLayer>(), &trace);
+  const std::vector<plan::LayerSpec> layers = {{.name = "fc", .elements = 250'000}};
+  staged->Declare(ModelId(2), layers);
+  SyncRequest request;
+  request.step = Step(7);
+  request.gradient = {.memory = device.Allocate(1'000'000)->address, .elements = 250'000};
+  request.on_device = true;
+  request.ready = device.Launch(milliseconds(5), [] {});
+  bool done = false;
+  request.done = [&done](const Status& status) { done = status.ok(); };
+
+  staged->Start({ModelId(2), LayerId(0)}, std::move(request));
+  simulation.RunUntil(TimePoint{milliseconds(20)});
+  ASSERT_TRUE(kept.kept.has_value());
+  io->Post([then = std::move(kept.kept->done)] { then(OkStatus()); });
+  simulation.Run();
+  EXPECT_TRUE(done);
+
+  const std::vector<TraceSpan> spans = trace.Take();
+  ASSERT_EQ(spans.size(), 2u);
+  const Duration copy = microseconds(1010);
+  EXPECT_EQ(spans[0].lane, TraceLane::kToHost);
+  EXPECT_EQ(spans[0].begin, TimePoint{milliseconds(5)});
+  EXPECT_EQ(spans[0].end, spans[0].begin + copy);
+  EXPECT_EQ(spans[1].lane, TraceLane::kToDevice);
+  EXPECT_EQ(spans[1].begin, TimePoint{milliseconds(20)});
+  EXPECT_EQ(spans[1].end, spans[1].begin + copy);
+  for (const TraceSpan& span : spans) {
+    EXPECT_EQ(span.step, 7u);
+    EXPECT_EQ(span.model, 2);
+    EXPECT_EQ(span.layer, 0);
+    EXPECT_EQ(span.bytes, 1'000'000u);
+  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 namespace poseidon::conformance {
 namespace {
 
+using device::CopyTimes;
 using device::DeviceSpan;
 using device::Event;
 using device::FakeDevice;
@@ -100,12 +101,12 @@ TEST_P(FakeDeviceConformance, StagedGradientsComeBackChanged) {
         std::fill(inside.begin(), inside.end(), expected(i));
       });
       gpu.CopyToHost(
-          layers[i].gradient, layers[i].staging.bytes(), ready, [&, i](Status staged) {
+          layers[i].gradient, layers[i].staging.bytes(), ready, [&, i](const Result<CopyTimes>& staged) {
             EXPECT_TRUE(staged.ok());
             EXPECT_TRUE(machine->io().OnExecutor());
             const MutableBytes bytes = layers[i].staging.bytes();
             for (std::byte& byte : bytes) byte ^= std::byte{0xff};
-            gpu.CopyFromHost(bytes, layers[i].gradient, [&, i](Status back) {
+            gpu.CopyFromHost(bytes, layers[i].gradient, [&, i](const Result<CopyTimes>& back) {
               EXPECT_TRUE(back.ok());
               machine->compute().Post([&, i] {
                 gpu.Launch(Duration::zero(), [&, i] {
@@ -149,8 +150,8 @@ TEST_P(FakeDeviceConformance, PartsOfASpanAreCopiedInOrderBehindOneEvent) {
     for (std::size_t i = 0; i < kParts; ++i) {
       const std::size_t size = std::min(kPart, kBytes - i * kPart);
       const MutableBytes into = staging.bytes().subspan(i * kPart, size);
-      gpu.CopyToHost({span.address + i * kPart, size}, into, ready, [&, i, into](const Status& status) {
-        EXPECT_TRUE(status.ok());
+      gpu.CopyToHost({span.address + i * kPart, size}, into, ready, [&, i, into](const Result<CopyTimes>& times) {
+        EXPECT_TRUE(times.ok());
         EXPECT_EQ(copied.value(), i);
         EXPECT_TRUE(std::all_of(into.begin(), into.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
         copied.Add();
@@ -175,8 +176,8 @@ TEST_P(FakeDeviceConformance, ClosingCompletesEachCopyOnce) {
   machine->compute().Post([&, gpu = fake.get()] {
     const Event never = gpu->Launch(std::chrono::hours(1), [] { ADD_FAILURE(); });
     for (int i = 0; i < 10; ++i) {
-      gpu->CopyToHost(span, host, never, [&](Status status) {
-        EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+      gpu->CopyToHost(span, host, never, [&](const Result<CopyTimes>& copied) {
+        EXPECT_EQ(copied.status().code(), StatusCode::kUnavailable);
         fired.Add();
       });
     }

@@ -65,6 +65,9 @@ def test_a_job_trains_on_devices_as_on_the_cpu(bench, late):
     computed = [event for event in spans if event["cat"] == "compute" and event["pid"] == 0]
     assert {event["name"].split()[0] for event in computed} == {"forward", "backward", "update"}
     assert all(event["dur"] > 0 for event in computed)
+    copied = [event for event in spans if event["cat"] in ("to host", "to device") and event["pid"] == 0]
+    assert {event["name"] for event in copied} == {f"{way} {layer}" for way in ("to host", "to device") for layer in ("conv1", "ip1")}  # ip2 goes with conv1
+    assert all(event["dur"] > 0 for event in copied)
     # The same again from the snapshot, by one worker that the solver sends to the device.
     on = bench.solver(net=bench.lenet(dropout=True), name="on.prototxt", solver_mode=1, device_id=1)
     resumed = bench.train(on, "--snapshot", bench.folder / "snap_iter_20.solverstate", run_dir="resumed", environment=late)

@@ -189,7 +189,8 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
     ConstBytes from;
     MutableBytes into;
     std::uint32_t crc = 0;
-    Completion done;
+    Copied done;
+    TimePoint began;
   };
   void AppendCopy(Stream State::*stream, Event ready, std::shared_ptr<Copy> copy) {
     auto own_event = std::dynamic_pointer_cast<FakeEvent>(ready);
@@ -201,21 +202,20 @@ struct FakeDevice::State : std::enable_shared_from_this<FakeDevice::State> {
     // be writing it, on the executor.
     const bool produced_later = work.ready != nullptr;
     if (!produced_later) copy->crc = Crc32c(copy->from);
-    work.begin = [copy, produced_later] {
+    work.begin = [this, copy, produced_later] {
+      copy->began = executor.now();
       if (produced_later) copy->crc = Crc32c(copy->from);
     };
-    // Weak, because the state owns the work.
-    work.end = [weak = weak_from_this(), copy] {
+    work.end = [this, copy] {
       POSEIDON_CHECK(Crc32c(copy->from) == copy->crc, "memory changed while it was lent to a copy");
       Status status;
-      if (const auto self = weak.lock()) {
-        MutexLock lock(self->failure_mutex);
-        status = std::exchange(self->failure, OkStatus());
+      {
+        MutexLock lock(failure_mutex);
+        status = std::exchange(failure, OkStatus());
       }
-      if (status.ok() && !copy->from.empty()) {
-        std::memcpy(copy->into.data(), copy->from.data(), copy->from.size());
-      }
-      copy->done(std::move(status));
+      if (!status.ok()) return copy->done(status);
+      if (!copy->from.empty()) std::memcpy(copy->into.data(), copy->from.data(), copy->from.size());
+      copy->done(CopyTimes{copy->began, executor.now()});
     };
     work.abandon = [copy] { copy->done(Unavailable("the device was closed during a copy")); };
     Append(stream, std::move(work));
@@ -259,22 +259,22 @@ Result<HostBuffer> FakeDevice::RegisterHost(MutableBytes memory) {
   return HostBuffer(memory, [state = state_](MutableBytes given_up) { state->registered.erase(given_up.data()); });
 }
 
-void FakeDevice::CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) {
+void FakeDevice::CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Copied done) {
   POSEIDON_CHECK(from.size == into.size(), "a copy keeps its size");
   // From the call on, not when the copy begins: until the completion `into` is undefined (Device).
   Poison(into);
   state_->AppendCopy(&State::to_host, std::move(ready),
                      std::make_shared<State::Copy>(
-                         State::Copy{state_->memory.At(from), into, 0, std::move(done)}));
+                         State::Copy{state_->memory.At(from), into, 0, std::move(done), {}}));
 }
 
-void FakeDevice::CopyFromHost(ConstBytes from, DeviceSpan into, Completion done) {
+void FakeDevice::CopyFromHost(ConstBytes from, DeviceSpan into, Copied done) {
   POSEIDON_CHECK(from.size() == into.size, "a copy keeps its size");
   const MutableBytes landing = state_->memory.At(into);
   Poison(landing);
   state_->AppendCopy(
       &State::from_host, nullptr,
-      std::make_shared<State::Copy>(State::Copy{from, landing, 0, std::move(done)}));
+      std::make_shared<State::Copy>(State::Copy{from, landing, 0, std::move(done), {}}));
 }
 
 Result<DeviceSpan> FakeDevice::Allocate(std::size_t bytes) { return state_->memory.Allocate(bytes); }

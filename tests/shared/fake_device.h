@@ -40,8 +40,8 @@ class FakeDevice final : public Device {
   bool host_accessible() const override { return false; }
   Result<HostBuffer> AllocateHost(std::size_t bytes) override;
   Result<HostBuffer> RegisterHost(MutableBytes memory) override;
-  void CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Completion done) override;
-  void CopyFromHost(ConstBytes from, DeviceSpan into, Completion done) override;
+  void CopyToHost(DeviceSpan from, MutableBytes into, Event ready, Copied done) override;
+  void CopyFromHost(ConstBytes from, DeviceSpan into, Copied done) override;
 
   // --- what the engine of a front end does with its device ---
 

@@ -36,18 +36,22 @@ TEST_F(FakeDeviceTest, CopiesTakeTheirTimeAndShowNothingEarlier) {
   const DeviceSpan span = *device_.Allocate(1000);
   const ByteBuffer content = RandomBytes(1, 1000);
   ByteBuffer host(1000);
-  std::vector<TimePoint> ends;
-  device_.CopyFromHost(content, span, [&](Status) {
-    ends.push_back(executor_.now());
+  std::vector<CopyTimes> copies;
+  device_.CopyFromHost(content, span, [&](const Result<CopyTimes>& there) {
+    copies.push_back(*there);
     EXPECT_TRUE(Same(device_.InKernel(span), content));
-    device_.CopyToHost(span, host, nullptr, [&](Status) { ends.push_back(executor_.now()); });
+    device_.CopyToHost(span, host, nullptr, [&](const Result<CopyTimes>& back) { copies.push_back(*back); });
     EXPECT_TRUE(IsPoison(host));
   });
   EXPECT_TRUE(IsPoison(device_.InKernel(span)));
   executor_.PostAfter(microseconds(10), [&] { EXPECT_TRUE(IsPoison(device_.InKernel(span))); });
   executor_.PostAfter(microseconds(20), [&] { EXPECT_TRUE(IsPoison(host)); });
   executor_.Run();
-  EXPECT_EQ(ends, (std::vector<TimePoint>{{microseconds(11)}, {microseconds(22)}}));
+  ASSERT_EQ(copies.size(), 2u);
+  EXPECT_EQ(copies[0].begin, TimePoint{});
+  EXPECT_EQ(copies[0].end, TimePoint{microseconds(11)});
+  EXPECT_EQ(copies[1].begin, TimePoint{microseconds(11)});
+  EXPECT_EQ(copies[1].end, TimePoint{microseconds(22)});
   EXPECT_EQ(host, content);
 }
 
@@ -63,17 +67,18 @@ TEST_F(FakeDeviceTest, ACopyWaitsForItsEventAndHoldsUpThoseBehindIt) {
     const MutableBytes inside = device_.InKernel(gradient);
     std::fill(inside.begin(), inside.end(), std::byte{7});
   });
-  device_.CopyToHost(gradient, first, ready, [&](Status) {
+  device_.CopyToHost(gradient, first, ready, [&](const Result<CopyTimes>& copied) {
     order += '1';
+    EXPECT_EQ(copied->begin, TimePoint{milliseconds(3)});
     EXPECT_EQ(first, ByteBuffer(100, std::byte{7}));
     EXPECT_GT(executor_.now(), TimePoint{milliseconds(3)});
   });
-  device_.CopyToHost(other, second, nullptr, [&](Status) { order += '2'; });
-  device_.CopyFromHost(second, other, [&](Status) { order += 'f'; });  // the other direction
+  device_.CopyToHost(other, second, nullptr, [&](const Result<CopyTimes>&) { order += '2'; });
+  device_.CopyFromHost(second, other, [&](const Result<CopyTimes>&) { order += 'f'; });  // the other direction
   executor_.Run();
   EXPECT_EQ(order, "fkK12");
   // An event that has happened holds up nobody.
-  device_.CopyToHost(gradient, first, earlier, [&](Status) { order += '3'; });
+  device_.CopyToHost(gradient, first, earlier, [&](const Result<CopyTimes>&) { order += '3'; });
   executor_.Run();
   EXPECT_EQ(order, "fkK123");
 }
@@ -91,7 +96,7 @@ TEST_F(FakeDeviceTest, ACopyReadsNothingBeforeItsEvent) {
     std::fill_n(inside, page, std::byte{7});
   });
   ByteBuffer host(page);
-  device_.CopyToHost(gradient, host, ready, [](const Status& status) { EXPECT_TRUE(status.ok()); });
+  device_.CopyToHost(gradient, host, ready, [](const Result<CopyTimes>& copied) { EXPECT_TRUE(copied.ok()); });
   executor_.Run();
   EXPECT_EQ(host, ByteBuffer(page, std::byte{7}));
 }
@@ -101,11 +106,11 @@ TEST_F(FakeDeviceTest, AFailedCopyLeavesPoison) {
   ByteBuffer host(10);
   Status status;
   device_.FailNextCopy(Internal("the device fell off the bus"));
-  device_.CopyToHost(span, host, nullptr, [&](Status s) { status = std::move(s); });
+  device_.CopyToHost(span, host, nullptr, [&](const Result<CopyTimes>& copied) { status = copied.status(); });
   executor_.Run();
   EXPECT_EQ(status.message(), "the device fell off the bus");
   EXPECT_TRUE(IsPoison(host));
-  device_.CopyToHost(span, host, nullptr, [&](Status s) { status = std::move(s); });
+  device_.CopyToHost(span, host, nullptr, [&](const Result<CopyTimes>& copied) { status = copied.status(); });
   executor_.Run();
   EXPECT_TRUE(status.ok());
 }
@@ -148,14 +153,14 @@ TEST_F(FakeDeviceDeathTest, LentMemoryMustNotChange) {
   ByteBuffer host(100);
   EXPECT_DEATH(
       {
-        device_.CopyFromHost(host, span, [](Status) {});
+        device_.CopyFromHost(host, span, [](const Result<CopyTimes>&) {});
         host[50] = std::byte{1};
         executor_.Run();
       },
       "memory changed while it was lent");
   EXPECT_DEATH(
       {
-        device_.CopyToHost(span, host, nullptr, [](Status) {});
+        device_.CopyToHost(span, host, nullptr, [](const Result<CopyTimes>&) {});
         device_.InKernel(span)[50] = std::byte{1};
         executor_.Run();
       },

@@ -207,11 +207,11 @@ class CopyTest : public testing::Test {
   device::DeviceSpan SpanOf(const at::Tensor& tensor) {
     return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
   }
-  // The status of a copy, once it has ended.
+  // How a copy has ended.
   template <typename Copy>
-  Status Wait(const Copy& copy) {
-    std::promise<Status> ended;
-    copy([&ended](const Status& status) { ended.set_value(status); });
+  Result<device::CopyTimes> Wait(const Copy& copy) {
+    std::promise<Result<device::CopyTimes>> ended;
+    copy([&ended](const Result<device::CopyTimes>& copied) { ended.set_value(copied); });
     return ended.get_future().get();
   }
 
@@ -227,12 +227,12 @@ TEST_F(CopyTest, WaitForTheirEventAndKeepTheirOrder) {
   const auto ready = std::make_shared<EngineEvent>(placement_);
   Result<device::HostBuffer> memory = device_->AllocateHost(4000);
   ASSERT_TRUE(memory.ok());
-  EXPECT_TRUE(Wait([&](Completion done) { device_->CopyToHost(SpanOf(numbers), memory->bytes(), ready, std::move(done)); }).ok());
+  EXPECT_TRUE(Wait([&](device::Copied done) { device_->CopyToHost(SpanOf(numbers), memory->bytes(), ready, std::move(done)); }).ok());
   auto* const host = reinterpret_cast<float*>(memory->bytes().data());
   EXPECT_EQ(host[0], 7);
   EXPECT_EQ(host[999], 7);
   host[0] = 9;
-  EXPECT_TRUE(Wait([&](Completion done) { device_->CopyFromHost(memory->bytes(), SpanOf(numbers), std::move(done)); }).ok());
+  EXPECT_TRUE(Wait([&](device::Copied done) { device_->CopyFromHost(memory->bytes(), SpanOf(numbers), std::move(done)); }).ok());
   EXPECT_EQ(OnHost(numbers)[0].item<float>(), 9);
   EXPECT_EQ(OnHost(numbers)[1].item<float>(), 7);
 }
@@ -243,7 +243,7 @@ TEST_F(CopyTest, UnderWayAreWaitedForWhenTheDeviceGoes) {
   std::vector<std::byte> memory(4000);
   std::promise<Status> ended;
   device_->CopyToHost(SpanOf(numbers), memory, std::make_shared<EngineEvent>(placement_),
-                      [&ended](const Status& status) { ended.set_value(status); });
+                      [&ended](const Result<device::CopyTimes>& copied) { ended.set_value(copied.status()); });
   device_.reset();
   float first = 0;
   std::memcpy(&first, memory.data(), sizeof first);
@@ -263,7 +263,7 @@ TEST_F(CopyTest, ReachMemoryOfOthersThatIsRegistered) {
     EXPECT_EQ(registered->bytes().data(), memory.data());
     EXPECT_EQ(device_->RegisterHost(memory.first(4000)).status().code(), StatusCode::kResourceExhausted) << "twice";
     const at::Tensor numbers = at::full({1000}, 3.0, at::TensorOptions().device(placement_.device()));
-    const auto copy = [&](Completion done) {
+    const auto copy = [&](device::Copied done) {
       device_->CopyToHost(SpanOf(numbers), registered->bytes(), std::make_shared<EngineEvent>(placement_), std::move(done));
     };
     EXPECT_TRUE(Wait(copy).ok());
@@ -279,9 +279,9 @@ TEST_F(CopyTest, OfADeviceThatIsLostFail) {
   std::vector<std::byte> memory(4000);
   const auto lose_after = OfDevice<void (*)(long)>("late_lose_after");
   lose_after(0);
-  const Status status = Wait([&](Completion done) {
+  const Status status = Wait([&](device::Copied done) {
     device_->CopyToHost(SpanOf(numbers), memory, std::make_shared<EngineEvent>(placement_), std::move(done));
-  });
+  }).status();
   lose_after(-1);
   EXPECT_EQ(status.ToString(), "UNAVAILABLE: the device fails: late error: unspecified launch failure");
 }

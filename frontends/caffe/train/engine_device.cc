@@ -57,7 +57,7 @@ EngineDevice::Way::~Way() {
 }
 
 // A copy that cannot be launched fails like one that cannot be made.
-void EngineDevice::Way::Copy(Memory from, Memory to, std::size_t bytes, const device::Event& ready, Completion done) {
+void EngineDevice::Way::Copy(Memory from, Memory to, std::size_t bytes, const device::Event& ready, device::Copied done) {
   std::optional<c10::Event> copied;
   const auto numbers = [bytes](const Memory& memory) {
     return at::for_blob(memory.address, {static_cast<std::int64_t>(bytes)})
@@ -94,11 +94,17 @@ void EngineDevice::Way::Wait() {
       next.emplace(std::move(under_way_.front()));
       under_way_.pop_front();
     }
+    device::CopyTimes times;
     const Status status = RunOnEngine([&] {
+      // The one before has ended, so this one begins with its event.
+      const auto* const ready = static_cast<const EngineEvent*>(next->ready.get());
+      while (ready != nullptr && !ready->has_happened()) std::this_thread::sleep_for(kLook);
+      times.begin = executor_.now();
       while (!next->copied.query()) std::this_thread::sleep_for(kLook);
+      times.end = executor_.now();
       return OkStatus();
     });
-    executor_.Post([done = std::move(next->done), status]() mutable { done(status); });
+    executor_.Post([done = std::move(next->done), copied = status.ok() ? Result<device::CopyTimes>(times) : status]() mutable { done(copied); });
   }
 }
 
@@ -130,11 +136,11 @@ Result<device::HostBuffer> EngineDevice::RegisterHost(MutableBytes memory) {
   });
 }
 
-void EngineDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) {
+void EngineDevice::CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, device::Copied done) {
   out_.Copy({from.address, placement_.device()}, {into.data(), at::kCPU}, into.size(), ready, std::move(done));
 }
 
-void EngineDevice::CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) {
+void EngineDevice::CopyFromHost(ConstBytes from, device::DeviceSpan into, device::Copied done) {
   // Read alone; the engine has no tensors of memory that is not to be written.
   back_.Copy({const_cast<std::byte*>(from.data()), at::kCPU}, {into.address, placement_.device()}, from.size(), nullptr, std::move(done));
 }

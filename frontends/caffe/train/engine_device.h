@@ -21,6 +21,7 @@ class EngineEvent final : public device::EventState {
   explicit EngineEvent(const Placement& placement) : event_(placement.Now()) {}
   // The stream does what it is given from now on behind this moment.
   void Block(const at::Stream& stream) const { event_.block(stream); }
+  bool has_happened() const { return event_.query(); }
 
  private:
   const c10::Event event_;
@@ -41,8 +42,8 @@ class EngineDevice final : public device::Device {
   Result<device::HostBuffer> AllocateHost(std::size_t bytes) override;
   // By the CUDA library that the engine brought. kUnimplemented where it brought none.
   Result<device::HostBuffer> RegisterHost(MutableBytes memory) override;
-  void CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, Completion done) override;
-  void CopyFromHost(ConstBytes from, device::DeviceSpan into, Completion done) override;
+  void CopyToHost(device::DeviceSpan from, MutableBytes into, device::Event ready, device::Copied done) override;
+  void CopyFromHost(ConstBytes from, device::DeviceSpan into, device::Copied done) override;
 
  private:
   // Copies of one direction, in order.
@@ -55,13 +56,13 @@ class EngineDevice final : public device::Device {
       at::Device device = at::kCPU;
     };
     // Launches a copy behind `ready`, of memory that is lent.
-    void Copy(Memory from, Memory to, std::size_t bytes, const device::Event& ready, Completion done);
+    void Copy(Memory from, Memory to, std::size_t bytes, const device::Event& ready, device::Copied done);
 
    private:
     struct UnderWay {
       c10::Event copied;
       device::Event ready;  // lives until it has happened
-      Completion done;
+      device::Copied done;
     };
     void Wait();
 

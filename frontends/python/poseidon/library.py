@@ -177,7 +177,7 @@ class Number(ctypes.Structure):
 
 
 TakeSpan = CFUNCTYPE(None, c_void_p, POINTER(Span))
-LANES = ("compute", "send", "receive", "sum", "rebuild", "wait")  # by number
+LANES = ("compute", "send", "receive", "sum", "rebuild", "wait", "to host", "to device")  # by number
 
 
 # Arguments of the functions used, without the status that comes last in all of those that can fail.
