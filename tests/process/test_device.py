@@ -5,6 +5,7 @@ is none, and of a CUDA driver that this test brings."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -194,3 +195,36 @@ def test_a_driver_without_gpus_and_one_that_is_too_old_are_said(poseidon, tmp_pa
 def test_a_solver_that_asks_for_a_gpu_trains_on_the_cpu_where_there_is_none(bench):
     done = bench.train(bench.solver(max_iter=1, solver_mode=1))
     assert done.out.count("^solver_mode is GPU; the engine finds no GPU here, and so it trains on the CPU$") == 1
+
+
+def engine_beside(folder, poseidon, source, *flags):
+    """The environment of a program whose engine has a CUDA library beside it, made of `source`."""
+    beside = folder / "engine"
+    beside.mkdir()
+    linked = subprocess.run(["ldd", poseidon], capture_output=True, text=True, check=True).stdout
+    engine = pathlib.Path(re.search(r"libtorch_cpu\.so => (\S+)", linked)[1]).parent
+    for library in engine.iterdir():
+        (beside / library.name).symlink_to(library)
+    (folder / "cuda.c").write_text(source)
+    (beside / "libtorch_cuda.so").unlink(missing_ok=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", beside / "libtorch_cuda.so", folder / "cuda.c", "-Wl,--no-as-needed", *flags], check=True)
+    return {"LD_LIBRARY_PATH": str(beside)}
+
+
+def test_a_cuda_library_that_does_not_load_is_said(bench, tmp_path):
+    """One that it needs is missing, as where the packages of CUDA are of another version."""
+    (tmp_path / "empty.c").write_text("")
+    subprocess.run(["cc", "-shared", "-o", tmp_path / "libcudart.so.99", tmp_path / "empty.c", "-Wl,-soname,libcudart.so.99"], check=True)
+    broken = engine_beside(tmp_path, bench.poseidon, "", tmp_path / "libcudart.so.99")
+    why = "the engine finds no GPU here (libcudart.so.99: cannot open shared object file: No such file or directory)"
+    asked = jobs.run(bench.poseidon, *bench.arguments(bench.solver(max_iter=1), ("--gpu", "0"), "asked"), cwd=bench.folder, environment=broken)
+    assert asked.code not in (0, 3) and why in asked.err.text, asked.err.text
+    done = bench.train(bench.solver(max_iter=1, solver_mode=1), environment=broken)
+    assert done.out.count("^" + re.escape(f"solver_mode is GPU; {why}, and so it trains on the CPU") + "$") == 1, done.out.text
+
+
+def test_a_cuda_library_that_brings_no_cuda_is_said(bench, tmp_path):
+    """As where the engine has settled by then that it has none."""
+    silent = engine_beside(tmp_path, bench.poseidon, "int nothing;")
+    asked = jobs.run(bench.poseidon, *bench.arguments(bench.solver(max_iter=1), ("--gpu", "0"), "asked"), cwd=bench.folder, environment=silent)
+    assert asked.code not in (0, 3) and "the engine finds no GPU here (the engine was asked for CUDA before its library was loaded)" in asked.err.text, asked.err.text
