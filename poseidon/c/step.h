@@ -81,9 +81,9 @@ typedef struct poseidon_memory {
 
 // Fills *memory, for a program that copies gradients from a device of its own. A push whose gradient is at `brought` lends it as any
 // other, but the session does not copy it, and its mean lands in `mean`, where it stays until the layer's next push. A push of factors
-// may bring them there too, u at its begin and v right behind it. The program may register both ranges with its device, in whole pages;
-// it gives them up, and has ended its copies, before poseidon_close. A session with a poseidon_device does all that itself, and gives
-// NULL. Thread: any, after poseidon_commit.
+// may bring them there too, u at its begin and v right behind it; its gradient is other memory, where its mean lands. The program may
+// register both ranges with its device, in whole pages; it gives them up, and has ended its copies, before poseidon_close. A session
+// with a poseidon_device does all that itself, and gives NULL. Thread: any, after poseidon_commit.
 POSEIDON_API poseidon_code poseidon_get_memory(const poseidon_model* model, uint32_t layer, poseidon_memory* memory,
                                                poseidon_status* status);
 

@@ -32,7 +32,7 @@ void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
   owner_->UsePlan(model, plan);
   for (std::uint32_t i = 0; i < plan.layers.size(); ++i) {
     if (plan.layers[i].scheme != scheme()) continue;
-    owner_->Expect({model, LayerId(i)}, plan::SumByHost(plan.cluster.host_of_rank, plan.layers[i].measured.rows));
+    owner_->Expect({model, LayerId(i)}, plan.cluster.RowsByContributor(plan.layers[i].measured.rows));
   }
 }
 

@@ -3,6 +3,7 @@
 #define POSEIDON_PLAN_CLUSTER_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "poseidon/plan/hosts.h"
@@ -34,8 +35,17 @@ struct ClusterSpec {
   std::uint32_t contributors() const {
     return host_of_rank.empty() ? workers : HostCount(host_of_rank);
   }
+  // Whether factors go from worker to worker although gradients are combined (plan/hosts.h).
+  bool factors_are_flat() const { return FactorsAreFlat(host_of_rank, servers); }
+  // Of schemes that take factors: how many take part, and the rows of each. `rows`: by rank, empty where unknown.
+  std::uint32_t factor_contributors() const { return factors_are_flat() ? workers : contributors(); }
+  std::vector<std::uint32_t> RowsByContributor(std::span<const std::uint32_t> rows) const {
+    return factors_are_flat() ? std::vector<std::uint32_t>(rows.begin(), rows.end()) : SumByHost(host_of_rank, rows);
+  }
   // Of every host (plan/hosts.h).
   std::uint16_t leaders() const { return LeadersPerHost(host_of_rank, servers); }
+  // How many members a link's traffic is divided among: a host's leaders. 1 where every worker has a link of its own.
+  std::uint16_t sharers_of_link() const { return factors_are_flat() ? std::uint16_t{1} : leaders(); }
   // Shards of the key-value store.
   std::uint16_t shards() const {
     return static_cast<std::uint16_t>(servers == 0 ? contributors() : servers);

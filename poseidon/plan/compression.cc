@@ -38,7 +38,7 @@ std::uint64_t MostPayingBytes(std::uint64_t bytes, std::uint32_t receivers, cons
 std::string WhenFactorsAreCompressed(const Plan& plan, ZeroCompression mode) {
   const bool sends = std::any_of(plan.layers.begin(), plan.layers.end(),
                                  [](const LayerPlan& layer) { return TakesFactors(layer.scheme); });
-  const std::uint32_t receivers = plan.cluster.contributors() - 1;
+  const std::uint32_t receivers = plan.cluster.factor_contributors() - 1;
   if (!sends || mode == ZeroCompression::kOff || receivers == 0) return {};
   if (mode == ZeroCompression::kAlways) return "every factor leaves without its zeros, as asked for";
   const CompressionCosts costs = CompressionCostsOf(plan.cluster);

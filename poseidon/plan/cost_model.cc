@@ -34,7 +34,7 @@ LayerPlan PlanUnder(Scheme scheme, std::span<const std::uint32_t> rows) {
 // multiply, the factors of all hosts are written there and copied out instead.
 double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterSpec& cluster,
                     std::span<const std::uint32_t> rows) {
-  if (row.takes_factors && layer.is_table()) return 0;
+  if (row.takes_factors && (layer.is_table() || cluster.factors_are_flat())) return 0;
   const auto factor_bytes = [&](std::uint64_t of_rows) { return of_rows * layer.factors->bytes_per_row(layer.dtype); };
   const bool gathered = row.takes_factors && !row.through_shards && layer.is_multiplied_by_device();
   const std::uint64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
@@ -186,8 +186,10 @@ LayerCost CostOf(const LayerSpec& layer, std::span<const Slice> slices, Scheme s
   const Products products = row.products(InputOf(row, layer, slices, cluster, measured.rows));
   cost.rebuild = ProductSeconds(products.worker, cluster);
   // A server's product delays the mean but takes no worker's time.
-  cost.latency = LocalSeconds(layer, row, cluster, measured.rows) + ProductSeconds(products.server, cluster);
-  const bool leaves = cluster.contributors() > 1 || (row.through_shards && cluster.servers > 0);
+  cost.latency = ProductSeconds(products.server, cluster);
+  (cluster.factors_are_flat() ? cost.transfer : cost.latency) += LocalSeconds(layer, row, cluster, measured.rows);
+  const std::uint32_t contributors = row.takes_factors ? cluster.factor_contributors() : cluster.contributors();
+  const bool leaves = contributors > 1 || (row.through_shards && cluster.servers > 0);
   if (leaves) cost.latency += row.trips * cluster.latency;
   return cost;
 }
@@ -208,6 +210,7 @@ StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vec
   const auto choice_of = [&](std::size_t i, Scheme scheme) -> Choice {
     const LayerPayload payload = divided.Of(i, layers[i], slices[i], PlanUnder(scheme, measured[i].rows));
     return Choice{.cost = CostOf(layers[i], slices[i], scheme, cluster, measured[i]),
+                  .copying = cluster.factors_are_flat() ? LocalSeconds(layers[i], RowOf(scheme), cluster, measured[i].rows) : 0,
                   .busiest_worker = BusiestWorker(payload),
                   .workers = payload.workers,
                   .machines = MachineBytes(layers[i], slices[i], scheme, cluster, measured[i].rows)};
@@ -249,7 +252,7 @@ std::vector<LayerCost> StepModel::Chain(std::span<const Scheme> schemes,
     // The difference below is not negative: bytes are only added to links, so the busiest one never has fewer.
     chain.push_back({.forward = chosen.forward / speeds.computing,
                      .backward = chosen.backward / speeds.computing,
-                     .transfer = SecondsFor(bytes - before, cluster_.bandwidth) / speeds.network,
+                     .transfer = SecondsFor(bytes - before, cluster_.bandwidth) / speeds.network + choice(i, schemes[i]).copying,
                      .latency = chosen.latency,
                      .rebuild = chosen.rebuild / speeds.rebuilding});
     before = bytes;

@@ -21,8 +21,10 @@ namespace poseidon::plan {
 struct LayerCost {
   double forward = 0;
   double backward = 0;
-  double transfer = 0;  // that the busiest link is busy with it
-  double latency = 0;   // that its bytes are under way, or copied on the host, whatever the link does
+  // That the busiest link is busy with it; or on one host the thread that copies and adds, one layer after another
+  // (plan::FactorsAreFlat).
+  double transfer = 0;
+  double latency = 0;   // that its bytes are under way, or copied on one of several hosts, whatever the link does
   double rebuild = 0;   // computing after the transfer, before the next forward
 };
 
@@ -116,6 +118,7 @@ class StepModel {
  private:
   struct Choice {
     LayerCost cost;
+    double copying = 0;  // what no link does of the transfer
     NodeBytes busiest_worker;
     std::vector<NodeBytes> workers;
     std::vector<NodeBytes> machines;

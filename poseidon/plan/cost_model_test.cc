@@ -281,11 +281,11 @@ TEST(BusiestMachine, DedicatedServersAreNodesOfTheirOwnOrShareALink) {
 TEST(CostModel, RowsThatFill32BitsAreCopiedTwiceAllTheSame) {
   const LayerSpec layer{.name = "fc", .elements = 2, .factors = FactorShape{2, 1, false}};
   ClusterSpec cluster;
-  cluster.workers = 2;
-  cluster.host_of_rank = {0, 0};
+  cluster.workers = 3;
+  cluster.host_of_rank = {0, 0, 1};
   cluster.copy_bytes_per_second = 1;
   LayerMeasurement measured;
-  measured.rows = {std::uint32_t{1} << 31, 0};
+  measured.rows = {std::uint32_t{1} << 31, 0, 0};
   const LayerCost cost = CostOf(layer, {}, Scheme::kFactorBroadcast, cluster, measured);
   EXPECT_EQ(cost.latency, 2.0 * 2147483648.0 * 3 * sizeof(float) + 2 * sizeof(float));
 }

@@ -147,10 +147,11 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
     text += "a worker sends " + BytesText(plan.bytes_sent) + " per step";
   } else {
     const std::uint16_t leaders = plan.cluster.leaders();
-    text += std::to_string(plan.cluster.workers) + " workers combine on " +
-            std::to_string(plan.cluster.contributors()) + " hosts; " +
-            (leaders > 1 ? std::to_string(leaders) + " of each exchange for it, and send " : "a host sends ") +
-            BytesText(plan.bytes_sent) + (leaders > 1 ? " each per step at most" : " per step");
+    const std::uint32_t hosts = plan.cluster.contributors();
+    text += std::to_string(plan.cluster.workers) + " workers combine on " + (hosts == 1 ? "one host" : std::to_string(hosts) + " hosts") + "; " +
+            (plan.cluster.factors_are_flat() ? "factors go from worker to worker, and one sends " :
+             leaders > 1 ? std::to_string(leaders) + " of each exchange for it, and send " : "a host sends ") +
+            BytesText(plan.bytes_sent) + (leaders > 1 && !plan.cluster.factors_are_flat() ? " each per step at most" : " per step");
   }
   if (plan.cluster.lanes > 1) text += " through " + std::to_string(plan.cluster.lanes) + " lanes";
   // A forced scheme may send more than slices would; then nothing is saved.

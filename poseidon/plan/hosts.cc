@@ -45,6 +45,10 @@ std::uint16_t LeadersPerHost(std::span<const std::uint32_t> host_of_rank, std::u
   return static_cast<std::uint16_t>(fewest);
 }
 
+bool FactorsAreFlat(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers) {
+  return servers == 0 && HostCount(host_of_rank) == 1;
+}
+
 bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers) {
   if (host_of_rank.empty()) return true;
   std::uint32_t hosts = 0;

@@ -17,7 +17,7 @@ namespace poseidon::plan {
 // The numbers are those of the C header.
 enum class Levels : std::uint8_t {
   kFlat = 0,  // every worker exchanges for itself
-  kHost = 1,  // workers of one host combine first
+  kHost = 1,  // workers of one host combine first: on one host gradients alone (FactorsAreFlat)
   kAuto = 2,  // as kHost where there are several hosts and one of them has several workers, else flat
 };
 
@@ -57,6 +57,11 @@ inline constexpr std::uint16_t kMostLeaders = 8;
 // How many leaders every host has: as many as the host with the fewest workers has of them, at most kMostLeaders. 1 beside
 // dedicated servers, which expect a host's contributions from one member, and of flat workers.
 std::uint16_t LeadersPerHost(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers);
+
+// Whether workers that combine gradients send factors to each other all the same, and every worker multiplies for itself: on one host,
+// where nothing crosses a network. Gathered in the host's memory, they would be multiplied by one worker for all, and the dense mean
+// copied to each.
+bool FactorsAreFlat(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers);
 
 // True for what HostOfRank can have answered about so many workers.
 bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers);

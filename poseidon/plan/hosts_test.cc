@@ -101,6 +101,46 @@ TEST(Hosts, RowsAreCopiedWhereDevicesMultiply) {
                    (2 * 10 + 2 * 8) * 110 * 4 / 1e6);
 }
 
+// On one host gradients are combined, which crosses no network, and factors go as from flat workers.
+TEST(Hosts, OnOneHostFactorsAreFlat) {
+  const LayerSpec layer{.name = "fc", .elements = 1000, .factors = FactorShape{100, 10, false}};
+  ClusterSpec one{.workers = 3, .host_of_rank = {0, 0, 0}, .copy_bytes_per_second = 1e6, .bandwidth = 1e6, .latency = 0.5};
+  ClusterSpec flat = one;
+  flat.host_of_rank = {};
+  const LayerMeasurement measured{.rows = {1, 2, 3}};
+  const auto slices = MakeSlices(layer.elements, layer.dtype, one.shards(), 0);
+  const auto flat_slices = MakeSlices(layer.elements, layer.dtype, flat.shards(), 0);
+  for (const Scheme scheme : {Scheme::kFactorBroadcast, Scheme::kFactorScatter}) {
+    LayerPlan plan;
+    plan.scheme = scheme;
+    plan.measured = measured;
+    EXPECT_EQ(PayloadOf(layer, slices, plan, one), PayloadOf(layer, flat_slices, plan, flat));
+    EXPECT_EQ(CostOf(layer, slices, scheme, one, measured).transfer, CostOf(layer, flat_slices, scheme, flat, measured).transfer);
+    EXPECT_EQ(CostOf(layer, slices, scheme, one, measured).latency, CostOf(layer, flat_slices, scheme, flat, measured).latency);
+  }
+  LayerPlan dense;
+  EXPECT_EQ(BusiestWorker(PayloadOf(layer, slices, dense, one)), NodeBytes{});
+  // Two thirds of the layer go in, three thirds are added at once, and all of it comes out; meanwhile no other layer is copied.
+  EXPECT_DOUBLE_EQ(CostOf(layer, slices, Scheme::kKeyValue, one, measured).transfer, (2667 + 4000 + 4000) / 1e6);
+  EXPECT_EQ(CostOf(layer, slices, Scheme::kKeyValue, one, measured).latency, 0);
+  const std::vector<LayerSpec> two = {layer, {.name = "other", .elements = 1000, .forward_position = 1}};
+  const StepModel model(two, AssignSlices(two, one.shards()), one, std::vector<LayerMeasurement>(2));
+  EXPECT_DOUBLE_EQ(model.Predict(std::vector<Scheme>(2, Scheme::kKeyValue)).step, 2 * (2667 + 4000 + 4000) / 1e6);
+  // Servers are reached over a network, also from one host.
+  one.servers = 1;
+  EXPECT_FALSE(one.factors_are_flat());
+  EXPECT_EQ(one.sharers_of_link(), 1);
+}
+
+// By bytes alone nothing beats what sends none.
+TEST(Hosts, OnOneHostFewestBytesAreThoseOfGradients) {
+  const std::vector<LayerSpec> layers = {{.name = "fc", .elements = 300 * 300, .factors = FactorShape{300, 300, false}}};
+  const std::vector<LayerMeasurement> measured = {{.rows = {1, 1, 1, 1}}};
+  const auto plan = MakePlan(layers, {.workers = 4, .host_of_rank = {0, 0, 0, 0}}, measured, {.policy = Policy::kBytes});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->layers[0].scheme, Scheme::kKeyValue);
+}
+
 // M = N = 300, K rows each, 2 hosts of 4: 2 (4K) (M+N) elements of factors, 2 MN of slices.
 TEST(Hosts, ThePublishedRuleCountsThem) {
   const std::vector<LayerSpec> layers = {

@@ -18,7 +18,7 @@ constexpr std::uint64_t kLeastPartBytes = 16 * 1024;
 }  // namespace
 
 std::uint16_t LanesFor(const ClusterSpec& cluster) {
-  const double busy_lanes = cluster.bandwidth * cluster.cpu_seconds_per_wire_byte / cluster.leaders();
+  const double busy_lanes = cluster.bandwidth * cluster.cpu_seconds_per_wire_byte / cluster.sharers_of_link();
   const double spare_cores = std::floor(cluster.cores_per_worker - cluster.compute_threads);
   return static_cast<std::uint16_t>(
       std::clamp<double>(std::min(std::ceil(busy_lanes), spare_cores), 1, kMostChosenLanes));
@@ -110,7 +110,7 @@ DividedPayloads::DividedPayloads(std::span<const LayerSpec> layers, const Cluste
 LayerPayload DividedPayloads::Of(std::size_t index, const LayerSpec& layer, std::span<const Slice> slices,
                                  const LayerPlan& plan) const {
   LayerPayload whole = PayloadOf(layer, slices, plan, cluster_);
-  if (leaders_ == 1 || layer.is_table()) return whole;
+  if (leaders_ == 1 || layer.is_table() || (TakesFactors(plan.scheme) && cluster_.factors_are_flat())) return whole;
   LayerPayload divided{.workers = std::vector<NodeBytes>(cluster_.workers), .servers = {}};
   const auto add = [&](std::uint16_t lane, const LayerPayload& of_hosts) {
     for (const std::vector<std::uint16_t>& ranks : ranks_by_host_) {

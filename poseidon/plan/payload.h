@@ -58,7 +58,8 @@ LayerPayload AtLeaders(LayerPayload payload, const ClusterSpec& cluster);
 
 // By the scheme of `layer_plan`, with the rows it was measured with. Where workers combine on their
 // hosts first, a host exchanges what a worker does above, with P hosts and the sum of their rows, and it is booked at the
-// lowest rank of each (AtLeaders). Rows of a table go from each worker to each other all the same.
+// lowest rank of each (AtLeaders). Rows of a table go from each worker to each other all the same, and
+// on one host all factors (FactorsAreFlat).
 LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
                        const LayerPlan& layer_plan, const ClusterSpec& cluster);
 

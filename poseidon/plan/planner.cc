@@ -165,7 +165,7 @@ struct PublishedRule {
 
 PublishedRule ApplyPublishedRule(const FactorShape& shape, const ClusterSpec& cluster,
                                  const std::vector<std::uint32_t>& rows) {
-  const auto workers = static_cast<long double>(cluster.contributors());
+  const auto workers = static_cast<long double>(cluster.factor_contributors());
   const auto servers = static_cast<long double>(cluster.servers);
   const auto weights =
       static_cast<long double>(shape.outputs) * static_cast<long double>(shape.inputs);
@@ -180,7 +180,9 @@ PublishedRule ApplyPublishedRule(const FactorShape& shape, const ClusterSpec& cl
   rule.factor_elements =
       std::max(most_rows * (workers - 2) + all_rows, least_rows * (workers - 2) + all_rows) *
       static_cast<long double>(shape.elements_per_row());
-  if (cluster.servers == 0) {
+  if (cluster.servers == 0 && cluster.contributors() == 1) {
+    rule.slice_elements = 0;  // on one host nothing leaves
+  } else if (cluster.servers == 0) {
     rule.slice_elements = 2 * weights * (2 * workers - 2) / workers;
   } else if (cluster.servers_share_worker_hosts) {
     rule.slice_elements = 2 * weights * (workers + servers - 2) / servers;
@@ -521,7 +523,7 @@ BeforeSearch DecideWithoutTimes(std::span<const LayerSpec> layers, const Reasons
       layer_plan.reason = fixed->forced ? reasons.Forced(i) : fixed->reason;
     } else if (options.policy == Policy::kBytes) {
       const PublishedRule rule =
-          ApplyPublishedRule(*layers[i].factors, plan.cluster, SumByHost(plan.cluster.host_of_rank, measured.rows));
+          ApplyPublishedRule(*layers[i].factors, plan.cluster, plan.cluster.RowsByContributor(measured.rows));
       decided.schemes[i] = rule.factors_win() ? Scheme::kFactorBroadcast : Scheme::kKeyValue;
       layer_plan.reason = reasons.ByBytes(i, rule);
     } else {

@@ -105,13 +105,17 @@ SchemeInput InputOf(const SchemeRow& row, const LayerSpec& layer, std::span<cons
                     .contributors = cluster.contributors(),
                     .servers = cluster.servers,
                     .shards = cluster.shards()};
-  // Hosts do not combine rows: their sum would lose the order of ranks and what a clip of gradients needs
+  // Hosts do not combine rows of a table: their sum would lose the order of ranks and what a clip of gradients needs
   // (docs/decisions/table-rows.md).
   if (row.takes_factors && layer.is_table()) {
     input.rows.assign(rows.begin(), rows.end());
     input.contributors = cluster.workers;
-  } else {
-    input.rows = SumByHost(cluster.host_of_rank, rows);
+    return input;
+  }
+  input.rows = cluster.RowsByContributor(rows);
+  if (row.takes_factors && cluster.factors_are_flat()) {
+    input.contributors = cluster.workers;
+    input.shards = static_cast<std::uint16_t>(cluster.workers);
   }
   return input;
 }

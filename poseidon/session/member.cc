@@ -80,10 +80,13 @@ sync::Topology Member::Flat() const {
   return topology;
 }
 
-std::uint16_t Member::leaders() const {
-  const auto servers = std::ranges::count(roster, wire::Role::kServer, &wire::RosterEntry::role);
-  return plan::LeadersPerHost(host_of_rank, static_cast<std::uint32_t>(servers));
+std::uint32_t Member::servers() const {
+  return static_cast<std::uint32_t>(std::ranges::count(roster, wire::Role::kServer, &wire::RosterEntry::role));
 }
+
+std::uint16_t Member::leaders() const { return plan::LeadersPerHost(host_of_rank, servers()); }
+
+bool Member::factors_are_flat() const { return plan::FactorsAreFlat(host_of_rank, servers()); }
 
 std::size_t Member::place_on_host() const {
   if (!levelled() || !is_worker()) return 0;
@@ -121,7 +124,7 @@ sync::Topology Member::AmongLeaders(std::size_t leader) const {
 }
 
 std::size_t Member::layer_peers() const {
-  if (!levelled()) return roster.size() - 1;
+  if (!levelled() || factors_are_flat()) return roster.size() - 1;
   const sync::Topology topology = Among();
   const std::size_t owners =
       topology.owner_of_shard == topology.worker_of_rank ? 0 : topology.owner_of_shard.size();
@@ -129,7 +132,7 @@ std::size_t Member::layer_peers() const {
 }
 
 std::set<MemberId> Member::LayerPeers() const {
-  const sync::Topology topology = Among();
+  const sync::Topology topology = factors_are_flat() ? Flat() : Among();
   std::set<MemberId> peers(topology.worker_of_rank.begin(), topology.worker_of_rank.end());
   peers.insert(topology.owner_of_shard.begin(), topology.owner_of_shard.end());
   // A follower exchanges none over the network.
@@ -137,7 +140,7 @@ std::set<MemberId> Member::LayerPeers() const {
 }
 
 messaging::Paces Member::Paces(std::size_t lanes) const {
-  return is_held() ? messaging::PacesWithin(messaging::PayloadWithin(bandwidth), Connections(), lanes * leaders()) : messaging::Paces{};
+  return is_held() ? messaging::PacesWithin(messaging::PayloadWithin(bandwidth), Connections(), lanes * sharers_of_link()) : messaging::Paces{};
 }
 
 double Member::LayersWithinBandwidth() const {
@@ -152,11 +155,11 @@ Status Member::CheckBandwidth(std::size_t lanes) const {
   return JobFailure(InvalidArgument("the least bandwidth of a member is " + RateText(8 * bandwidth) + ", expected at least " +
                                     RateText(8 * least) + " for " + std::to_string(roster.size()) + " members" +
                                     (lanes > 1 ? " with " + std::to_string(lanes) + " lanes" : "") +
-                                    (leaders() > 1 ? ", of which " + std::to_string(leaders()) + " of each host exchange for it" : "")));
+                                    (sharers_of_link() > 1 ? ", of which " + std::to_string(leaders()) + " of each host exchange for it" : "")));
 }
 
 MemberId Member::NextInRing() const {
-  if (!levelled()) {
+  if (!levelled() || factors_are_flat()) {
     return MemberId(static_cast<std::uint16_t>((self.value() + 1) % roster.size()));
   }
   // One of a host measures its link.

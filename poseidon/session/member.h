@@ -80,6 +80,10 @@ class Member {
   // in rank order. 1 and 0 for flat workers.
   std::uint16_t leaders() const;
   std::size_t place_on_host() const;
+  // Whether factors go from worker to worker all the same (plan::FactorsAreFlat): then every worker has a link of its own, and is
+  // its only sharer.
+  bool factors_are_flat() const;
+  std::uint16_t sharers_of_link() const { return factors_are_flat() ? std::uint16_t{1} : leaders(); }
   // What lane 0 carries of the layers, where members have so many lanes.
   plan::LaneShare ShareOf(std::uint16_t lanes) const;
 
@@ -102,8 +106,8 @@ class Member {
   // kInvalidArgument where a connection would have less than it can be held to.
   Status CheckBandwidth(std::size_t lanes) const;
 
-  // The next in the ring of those that measure links, the first leaders where workers combine; this member itself, where it
-  // measures none or is alone.
+  // The next in the ring of those that measure links: all members, or where workers combine the first leaders, but on one host all
+  // the same. This member itself, where it measures none or is alone.
   MemberId NextInRing() const;
 
   // Returns what this member says of itself when it joins; it listens at `address`.
@@ -116,6 +120,7 @@ class Member {
   void PostDone(Completion& done, const Status& status);
 
  private:
+  std::uint32_t servers() const;
   std::size_t leader_place() const;
   sync::Topology AmongLeaders(std::size_t leader) const;
 

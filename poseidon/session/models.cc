@@ -125,7 +125,7 @@ void Models::DeclareLayers(Model& model, const wire::Agreed& agreed) {
     return ending_.Abort(Status(StatusCode::kInternal, "the plan is for other lanes than those that are open",
                                 StatusScope::kJob));
   }
-  if (lanes_.count() * member_.leaders() > 1 && !member_.options.strategy.flow_is_fixed) SetFlow();
+  if (lanes_.count() * member_.sharers_of_link() > 1 && !member_.options.strategy.flow_is_fixed) SetFlow();
   if (const Status enough = member_.CheckBandwidth(lanes_.count()); !enough.ok()) return ending_.Abort(enough);
   if (member_.is_held()) lanes_.Hold(member_.Paces(lanes_.count()), member_.LayerPeers());
   exchanges_.Declare(agreed.model, agreed.layers);
@@ -162,12 +162,12 @@ bool Models::CheckMemory(std::uint64_t needed) {
 }
 
 // Over which this member's link is divided, those of the other leaders of its host among them.
-std::size_t Models::connections() const { return member_.layer_peers() * lanes_.count() * member_.leaders(); }
+std::size_t Models::connections() const { return member_.layer_peers() * lanes_.count() * member_.sharers_of_link(); }
 
 // The first leader of a host measures the link. The others know it by the plan; what they are held to they know themselves.
 LinkMeasurement Models::link() const {
   const bool first = models_.empty() || !models_.begin()->second.provisional_plan;
-  if (member_.leaders() == 1 || member_.place_on_host() == 0 || first) return formation_.link();
+  if (member_.sharers_of_link() == 1 || member_.place_on_host() == 0 || first) return formation_.link();
   const plan::ClusterSpec& cluster = models_.begin()->second.provisional_plan->cluster;
   return {.bytes_per_second = LesserRate(cluster.bandwidth, formation_.link().bytes_per_second),
           .latency_seconds = cluster.latency};
@@ -185,12 +185,12 @@ void Models::SetFlow() {
   const bool ends = std::ranges::any_of(models_, [](const auto& m) { return m.second.backward_ends; });
   // Every lane of every leader has a thread.
   const messaging::LinkSpeed link =
-      SpeedOf(this->link(), member_.options.cpu_seconds_per_wire_byte / (lanes_.count() * member_.leaders()));
+      SpeedOf(this->link(), member_.options.cpu_seconds_per_wire_byte / (lanes_.count() * member_.sharers_of_link()));
   messaging::Flow flow = ends ? messaging::UrgentFlowFor(link, connections()) : messaging::FlowFor(link, connections());
   // What suffices for one model is not known to suffice for two, whose steps meet anyhow.
   const double rate = models_.size() == 1 ? models_.begin()->second.rate : 0;
   // What one leader carries whole has no other's connections.
-  if (rate > 0) flow.pace = rate * member_.leaders() / static_cast<double>(connections());
+  if (rate > 0) flow.pace = rate * member_.sharers_of_link() / static_cast<double>(connections());
   lanes_.SetFlow(flow);
 }
 

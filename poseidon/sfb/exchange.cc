@@ -41,8 +41,8 @@ void Exchange::UsePlan(ModelId model, const plan::Plan& plan) {
     const bool table = tables_ && tables_->declared(key);
     if (!table && !layers_) continue;
     std::vector<std::uint32_t> rows = plan.layers[i].measured.rows;
-    // The ranks of layers are hosts, which bring the rows of all their workers; those of tables are workers.
-    if (!table) rows = plan::SumByHost(plan.cluster.host_of_rank, rows);
+    // The ranks of layers may be hosts, which bring the rows of all their workers; those of tables are workers.
+    if (!table) rows = plan.cluster.RowsByContributor(rows);
     Of(key)->Expect(key, rows);
   }
 }

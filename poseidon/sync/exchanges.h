@@ -25,7 +25,7 @@ class Exchanges {
   void Declare(ModelId model, std::span<const plan::LayerSpec> layers) const;
   void UsePlan(ModelId model, const plan::Plan& plan) const;
   void AddWaits(std::vector<wire::Wait>* waits) const;
-  // The same under every scheme.
+  // For gradients; under schemes that take factors, the exchange may have none.
   std::optional<OwnMemory> MemoryOf(const wire::Key& key) const;
   void Abandon(const Status& reason) const;
   std::uint64_t allocated_bytes() const;

@@ -36,9 +36,11 @@ Status Staging::MakeRoom(const wire::Key& key, const SyncRequest& request, const
   const std::uint64_t rows = request.factors ? request.factors->rows : 0;
   u_bytes_ = rows * u_row_bytes_;
   v_bytes_ = rows * v_row_bytes_;
-  if (!std::exchange(is_asked_, true)) own_ = exchange.MemoryOf(key);
   const std::uint64_t gradient = request.gradient.bytes();
-  if (own_ && OwnHolds(request.factors ? u_bytes_ + v_bytes_ : gradient, gradient, device)) return OkStatus();
+  const std::optional<OwnMemory> own = is_refused_ ? std::nullopt : exchange.MemoryOf(key);
+  if (own && !own_) own_ = own;
+  in_own_ = own && OwnHolds(request.factors ? u_bytes_ + v_bytes_ : gradient, gradient, device);
+  if (in_own_) return OkStatus();
   POSEIDON_RETURN_IF_ERROR(Allocated(gradient, device, &buffer_));
   return Allocated(u_bytes_ + v_bytes_, device, &factors_);
 }
@@ -51,6 +53,7 @@ bool Staging::OwnHolds(std::uint64_t brought_bytes, std::uint64_t mean_bytes, de
   brought_ = {};
   mean_ = {};
   own_.reset();
+  is_refused_ = true;
   return false;
 }
 

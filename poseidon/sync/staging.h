@@ -28,9 +28,9 @@ class Staging {
   // The rest is of the request that MakeRoom was asked for.
 
   // What its gradient is to the exchange.
-  MutableBytes gradient() const { return own_ ? own_->brought : buffer_.bytes(); }
+  MutableBytes gradient() const { return in_own_ ? own_->brought : buffer_.bytes(); }
   // Where its mean lands.
-  ConstBytes mean() const { return own_ ? own_->mean : buffer_.bytes(); }
+  ConstBytes mean() const { return in_own_ ? own_->mean : buffer_.bytes(); }
   MutableBytes u() const { return factors().first(u_bytes_); }
   MutableBytes v() const { return factors().subspan(u_bytes_, v_bytes_); }
 
@@ -38,15 +38,16 @@ class Staging {
   std::uint64_t allocated_bytes() const;
 
  private:
-  MutableBytes factors() const { return own_ ? own_->brought : factors_.bytes(); }
+  MutableBytes factors() const { return in_own_ ? own_->brought : factors_.bytes(); }
   bool OwnHolds(std::uint64_t brought_bytes, std::uint64_t mean_bytes, device::Device& device);
 
   const std::uint64_t u_row_bytes_;  // 0 for a layer without factors
   const std::uint64_t v_row_bytes_;
   std::uint64_t u_bytes_ = 0;
   std::uint64_t v_bytes_ = 0;
-  bool is_asked_ = false;  // whether the exchange has memory of its own
   std::optional<OwnMemory> own_;
+  bool in_own_ = false;  // this request: one scheme's exchange may have memory of its own, and another's not
+  bool is_refused_ = false;  // by the device
   device::HostBuffer brought_;  // as much of it as the device has registered
   device::HostBuffer mean_;
   device::HostBuffer buffer_;

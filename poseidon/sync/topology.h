@@ -20,6 +20,9 @@ struct Topology {
   // together. 0: each rank is one worker.
   std::uint16_t workers = 0;
 
+  // Whether the only rank is the host of all workers.
+  bool is_one_host() const { return workers != 0 && ranks() == 1 && owner_of_shard == worker_of_rank; }
+
   std::uint16_t ranks() const { return static_cast<std::uint16_t>(worker_of_rank.size()); }
   std::uint16_t shards() const { return static_cast<std::uint16_t>(owner_of_shard.size()); }
   // The divisor of an unweighted mean.

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "tests/c_api/one_process.h"
@@ -18,18 +19,22 @@ namespace {
 using namespace poseidon_test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
 
+// Two on each machine.
+const char* MachineOf(std::uint32_t rank) { return rank < 2 ? "a" : "b"; }
+
 // Kernels that make gradient and factors run after they were pushed; the means land on the device, and have the
 // bits that the same numbers in host memory give, also where the device copies into the memory of the workers' host. A layer in host
 // memory is pushed beside it.
 TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
-  constexpr std::uint32_t kRanks = 3;
+  constexpr std::uint32_t kRanks = 4;
   constexpr std::uint64_t kOutputs = 7, kInputs = 11, kRows = 5, kSteps = 4;
   constexpr std::uint64_t kFlat = kOutputs * kInputs + kOutputs;
   const auto number = [](std::uint32_t rank, std::uint64_t step, std::uint64_t i) {
     return 0.25f * static_cast<float>((rank * 31 + step * 7 + i * 13) % 97) - 11.0f;
   };
-  std::array<std::vector<float>, 3> means;  // of rank 0: on the host, on the device, there with workers that combine first
-  for (const int way : {0, 1, 2}) {
+  // Of rank 0: on the host, on the device, there with workers that combine first, of one machine and of two.
+  std::array<std::vector<float>, 4> means;
+  for (const int way : {0, 1, 2, 3}) {
     const bool on_device = way > 0;
     Job job(kRanks);
     ExpectAllOk(job.Run([&](std::uint32_t rank, poseidon_options options) {
@@ -37,7 +42,8 @@ TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
       const poseidon_device device = accelerator.Device();
       options.device = &device;
       options.schemes = "fc=sfb";
-      options.levels = way == 2 ? POSEIDON_LEVELS_HOST : POSEIDON_LEVELS_FLAT;
+      options.levels = way >= 2 ? POSEIDON_LEVELS_HOST : POSEIDON_LEVELS_FLAT;
+      if (way == 3) options.machine = MachineOf(rank);
       Session session(options);
       Model model = session.NewModel();
       const std::uint32_t a = model.Declare(Dense("a", 3000));
@@ -67,29 +73,31 @@ TEST(Devices, MeansLandInMemoryThatOnlyCopiesTouch) {
         model.Wait(a);
         model.Wait(f);
         model.Wait(h);
-        EXPECT_THAT(host, testing::Each(1.0f));
+        EXPECT_THAT(host, testing::Each(1.5f));
         if (on_device) std::memcpy(numbers.data(), accelerator.Inside(accelerator.At(0)), numbers.size() * 4);
         if (rank == 0) means[way].insert(means[way].end(), numbers.begin(), numbers.begin() + at_u);
       }
       EXPECT_EQ(accelerator.copies_out, on_device ? static_cast<int>(3 * kSteps) : 0);
       EXPECT_EQ(accelerator.copies_in, on_device ? static_cast<int>(2 * kSteps) : 0);
-      EXPECT_EQ(accelerator.registered, way == 2 ? 4 : 0) << "what two layers bring, and their means";
+      EXPECT_EQ(accelerator.registered, way < 2 ? 0 : way == 2 ? 2 : 4) << "what a layer brings, and its mean; on one machine factors are not combined";
       EXPECT_EQ(model.Memory(a).brought, nullptr) << "there is none, or the session uses it itself";
       session.Leave();
     }));
   }
   EXPECT_EQ(means[0], means[1]);
   EXPECT_EQ(means[0], means[2]);
-  EXPECT_EQ(means[0][1], (number(0, 0, 1) + number(1, 0, 1) + number(2, 0, 1)) / 3);
+  EXPECT_EQ(means[0], means[3]);
+  EXPECT_EQ(means[0][1], (number(0, 0, 1) + number(1, 0, 1) + number(2, 0, 1) + number(3, 0, 1)) / 4);
 }
 
 // As a program does that copies gradients from a device of its own.
 TEST(Devices, WhatIsPushedFromTheMemoryOfTheHostIsNotCopied) {
   constexpr std::uint64_t kElements = 5000;
   std::atomic<std::uint64_t> moved = 0;
-  Job job(3);
+  Job job(4);
   ExpectAllOk(job.Run([&](std::uint32_t rank, poseidon_options options) {
     options.levels = POSEIDON_LEVELS_HOST;
+    options.machine = MachineOf(rank);
     options.schemes = "fc=sfb";
     Session session(options);
     Model model = session.NewModel();
@@ -105,27 +113,27 @@ TEST(Devices, WhatIsPushedFromTheMemoryOfTheHostIsNotCopied) {
       model.BeginStep(step);
       std::fill_n(static_cast<float*>(memory.brought), kElements, static_cast<float>(rank + step));
       model.Push(a, step, View(static_cast<float*>(memory.brought), kElements));
-      // The factors are elsewhere, and the mean lands there all the same.
-      std::vector<float> u(2, 1.0f), v(3, static_cast<float>(rank));
-      model.PushFactors(f, step, View(u), View(v), 1, View(static_cast<float*>(of_factors.brought), 8));
+      // What is elsewhere is copied.
+      std::vector<float> u(2, 1.0f), v(3, static_cast<float>(rank)), landed(8);
+      model.PushFactors(f, step, View(u), View(v), 1, View(landed));
       model.Wait(a);
       model.Wait(f);
       const auto* const mean = static_cast<const float*>(memory.mean);
-      EXPECT_TRUE(std::all_of(mean, mean + kElements, [&](float x) { return x == static_cast<float>(1 + step); }));
-      EXPECT_THAT(std::vector<float>(static_cast<const float*>(of_factors.mean), static_cast<const float*>(of_factors.mean) + 8),
-                  testing::Each(1.0f));
+      EXPECT_TRUE(std::all_of(mean, mean + kElements, [&](float x) { return x == 1.5f + static_cast<float>(step); }));
+      EXPECT_THAT(landed, testing::ElementsAre(1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.0f, 1.0f));
     }
     moved += model.Statistics(a).local_bytes;
     // Factors of one row that are there already, u and v as the session has them.
     auto* const there = static_cast<float*>(of_factors.brought);
     std::fill_n(there, 2, 1.0f);
     std::fill_n(there + 2, 3, static_cast<float>(rank));
+    std::vector<float> landed(8);
     model.BeginStep(3);
-    model.PushFactors(f, 3, View(there, 2), View(there + 2, 3), 1, View(there, 8));
+    model.PushFactors(f, 3, View(there, 2), View(there + 2, 3), 1, View(landed));
     model.Push(a, 3, View(static_cast<float*>(memory.brought), kElements));
     model.Wait(f);
     model.Wait(a);
-    EXPECT_EQ(static_cast<const float*>(of_factors.mean)[7], 1.0f);
+    EXPECT_THAT(landed, testing::ElementsAre(1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.0f, 1.0f));
     session.Leave();
   }));
   EXPECT_EQ(moved, 3 * 2 * kElements * sizeof(float)) << "who sums reads the others' gradients, and nobody moves more";
@@ -133,9 +141,10 @@ TEST(Devices, WhatIsPushedFromTheMemoryOfTheHostIsNotCopied) {
 
 // Copied as others are, u would write over v.
 TEST(Devices, FactorsInTheMemoryOfTheHostAreLaidOutAsThere) {
-  Job job(2);
-  std::vector<Failure> failures = job.Run([&](std::uint32_t, poseidon_options options) {
+  Job job(4);
+  std::vector<Failure> failures = job.Run([&](std::uint32_t rank, poseidon_options options) {
     options.levels = POSEIDON_LEVELS_HOST;
+    options.machine = MachineOf(rank);
     options.schemes = "fc=sfb";
     Session session(options);
     Model model = session.NewModel();
@@ -144,10 +153,13 @@ TEST(Devices, FactorsInTheMemoryOfTheHostAreLaidOutAsThere) {
     model.BeginStep(0);
     auto* const there = static_cast<float*>(model.Memory(f).brought);
     std::fill_n(there, 8, 1.0f);
-    model.PushFactors(f, 0, View(there + 3, 2), View(there, 3), 1, View(there, 8));
+    std::vector<float> landed(8);
+    model.PushFactors(f, 0, View(there + 3, 2), View(there, 3), 1, View(landed));
     model.Wait(f);
   });
-  EXPECT_THAT(failures[0].message + failures[1].message,
+  std::string messages;
+  for (const Failure& failure : failures) messages += failure.message;
+  EXPECT_THAT(messages,
               HasSubstr("the factors of layer 'fc' are in the session's own memory, expected u at its begin and v right behind it, or both elsewhere"));
 }
 

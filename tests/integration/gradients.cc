@@ -86,7 +86,7 @@ std::uint32_t Gradients::Rows(Rank rank, LayerId layer, Step step) const {
 std::uint32_t Gradients::RowsSent(Rank rank, LayerId layer, Step step) const {
   if (layers_[layer.value()].is_table()) return Rows(rank, layer, step);
   std::uint64_t weights = 0;
-  for (std::uint16_t r = 0; r < options_.host_of_rank.size(); ++r) {
+  for (std::uint16_t r = 0; !options_.factors_are_flat && r < options_.host_of_rank.size(); ++r) {
     if (options_.host_of_rank[r] == options_.host_of_rank[rank.value()]) weights += Weight(Rank(r), layer, step);
   }
   return Counts(rank, layer, step, weights) ? Rows(rank, layer, step) : 0;

@@ -28,6 +28,7 @@ struct GradientOptions {
   std::uint16_t ranks = 1;
   // Where workers combine on their hosts first: the host of each rank. Empty: flat.
   std::vector<std::uint32_t> host_of_rank = {};
+  bool factors_are_flat = false;  // all the same (plan::FactorsAreFlat)
   double absent = 0;  // probability that a rank has nothing for a layer
   std::uint16_t shards = 1;
   // Of a rank's factors; each count between is drawn.

@@ -35,6 +35,7 @@ std::vector<Machines> Topologies() {
       {"a", "b", "b"},
       {"a", "a", ""},
       {"a", "a", "a"},
+      {"a", "a", "a", "a"},
       {"a", "b", "a", "c", "b"},
   };
 }

@@ -59,6 +59,14 @@ def combined(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def beside(tmp_path_factory):
+    """Likewise, but factors go from worker to worker."""
+    workers = Workers(tmp_path_factory.mktemp("beside"), (KIND, KIND), levels="host", schemes={"0": "sfb", "2": "fsc", "4": "kv"})
+    yield workers
+    workers.end()
+
+
+@pytest.fixture(scope="module")
 def refused(tmp_path_factory):
     """Likewise, and their device takes no memory of others."""
     workers = Workers(tmp_path_factory.mktemp("refused"), (KIND, KIND), (50, 1500, False), levels="host", policy="bytes", final_plan_step=3)
@@ -106,9 +114,17 @@ def test_gradients_are_checked(planned, name, overlap):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("name", ["Registered", "Tied", "Unused", "Thawed", "Statistics", "InParts", "Multiplied"])
+@pytest.mark.parametrize("name", ["Registered", "Tied", "Unused", "Thawed", "Statistics", "InParts"])
 def test_gradients_meet_in_the_memory_of_the_host(combined, name, overlap):
     assert_trained(name, combined.train(name, overlap=overlap))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", ["Plain", "Multiplied"])
+def test_factors_go_beside_gradients_that_meet_there(beside, name, overlap):
+    answers = beside.train(name, overlap=overlap)
+    assert_trained(name, answers)
+    assert set(answers[0].schemes.values()) >= {"sfb", "fsc", "kv"}, answers[0].schemes
 
 
 @pytest.mark.parametrize("name", ["Plain", "InParts"])

@@ -127,11 +127,14 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
   };
   std::string where = std::to_string(point.workers) + " workers";
   if (!plan.cluster.host_of_rank.empty()) {
-    where += " on " + std::to_string(plan.cluster.contributors()) + " hosts";
+    where += plan.cluster.contributors() == 1 ? " on one host" : " on " + std::to_string(plan.cluster.contributors()) + " hosts";
   }
   if (setting.servers > 0) where += " and " + std::to_string(setting.servers) + " servers";
-  where += " at " + RateText(point.rate) + (setting.bandwidth > 0 ? ", held to " + RateText(setting.bandwidth) : "") + " (" +
-           plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) + "/s of payload each way), latency " + plan::SecondsText(setting.latency) + ", policy " +
+  if (!plan.cluster.factors_are_flat()) {
+    where += " at " + RateText(point.rate) + (setting.bandwidth > 0 ? ", held to " + RateText(setting.bandwidth) : "") + " (" +
+             plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) + "/s of payload each way)";
+  }
+  where += ", latency " + plan::SecondsText(setting.latency) + ", policy " +
            std::string(NameOf(plan.policy)) + (setting.strategy == "poseidon" ? "" : ", strategy " + setting.strategy);
   std::string text = Sentence(where, width) + "\n" + PlanTable(plan, layers, {}, width) +
                      "\npredicted                                                   step   speed-up\n" +

@@ -153,11 +153,12 @@ Result<Point> Predict(const Profile& profile, const Setting& setting, std::uint3
     cluster.cores_per_worker /= std::min(setting.per_host, workers);
     cluster.copy_bytes_per_second = setting.copy_rate / 8;
   }
-  cluster.bandwidth = rate / 8 * setting.goodput;
+  // On one host bytes are copied, and no link carries them.
+  cluster.bandwidth = cluster.factors_are_flat() ? cluster.copy_bytes_per_second : rate / 8 * setting.goodput;
   if (setting.bandwidth > 0 && workers > 1) {
     // As a job's members share it (session/member.h).
     const std::size_t all = workers + setting.servers - 1;
-    const std::size_t with_layers = cluster.host_of_rank.empty() ? all : cluster.contributors() + setting.servers - 1;
+    const std::size_t with_layers = cluster.host_of_rank.empty() || cluster.factors_are_flat() ? all : cluster.contributors() + setting.servers - 1;
     cluster.bandwidth = LesserRate(cluster.bandwidth, messaging::LayersWithin(messaging::PayloadWithin(setting.bandwidth / 8), {all, with_layers}));
   }
   cluster.latency = setting.latency;

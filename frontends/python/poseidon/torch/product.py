@@ -17,6 +17,7 @@ from .. import declared
 from .. import library as c
 from . import products
 from .dense import Dense
+from .devices import pinned
 from .tensors import at
 
 if TYPE_CHECKING:
@@ -186,7 +187,11 @@ class Product(Dense):
         if self.gathers:
             self.gathered = True
             return None
-        self.staging(core)
+        self.gathered = False
+        memory = self.memory
+        if memory.host is None or memory.host is not memory.landing:  # the session's is for means of gradients
+            own = pinned(memory.elements, memory.dtype)
+            memory.stage(own, own)
         return self.to_view
 
     def lend_factors(self) -> Moves:
