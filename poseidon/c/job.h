@@ -121,7 +121,7 @@ enum {  // how members prove that they belong to the job, and what others can re
 };
 
 // Workers of one host combine through its memory before anything crosses the network: never, always,
-// or where there are several hosts and one of them has several workers.
+// or where there are several hosts and one of them has several workers. On a single host they combine gradients, and not factors.
 enum { POSEIDON_LEVELS_FLAT = 0, POSEIDON_LEVELS_HOST = 1, POSEIDON_LEVELS_AUTO = 2 };
 // Whether factors leave without the numbers that are +0.0, from which the others make the same bits: each for which
 // that takes less time than the zeros take on the network, none, or every one, for tests.

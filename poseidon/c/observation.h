@@ -79,7 +79,8 @@ enum {  // rows of a worker's timeline
   POSEIDON_LANE_SUM = 3,
   POSEIDON_LANE_REBUILD = 4,
   POSEIDON_LANE_WAIT = 5,
-  POSEIDON_LANE_TO_HOST = 6,  // copies from a device, and back
+  // Copies of a poseidon_device: each from when it was asked for, or the one before had ended.
+  POSEIDON_LANE_TO_HOST = 6,
   POSEIDON_LANE_TO_DEVICE = 7
 };
 

@@ -31,7 +31,7 @@ struct ClusterSpec {
       1;  // cores beyond these serve the network without slowing compute
   std::uint16_t lanes = 1;  // of every member (plan/lanes.h)
 
-  // How many take part in the network's schemes: hosts where workers combine first, else workers.
+  // How many take part in the exchange of gradients: hosts where workers combine first, else workers.
   std::uint32_t contributors() const {
     return host_of_rank.empty() ? workers : HostCount(host_of_rank);
   }

@@ -145,13 +145,16 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
   }
   if (plan.cluster.host_of_rank.empty()) {
     text += "a worker sends " + BytesText(plan.bytes_sent) + " per step";
+  } else if (plan.cluster.factors_are_flat()) {
+    text += std::to_string(plan.cluster.workers) + " workers combine on one host; " +
+            (plan.bytes_sent > 0 ? "factors go from worker to worker, of which one sends " + BytesText(plan.bytes_sent) + " per step at most"
+                                 : "nothing is sent");
   } else {
     const std::uint16_t leaders = plan.cluster.leaders();
     const std::uint32_t hosts = plan.cluster.contributors();
     text += std::to_string(plan.cluster.workers) + " workers combine on " + (hosts == 1 ? "one host" : std::to_string(hosts) + " hosts") + "; " +
-            (plan.cluster.factors_are_flat() ? "factors go from worker to worker, and one sends " :
-             leaders > 1 ? std::to_string(leaders) + " of each exchange for it, and send " : "a host sends ") +
-            BytesText(plan.bytes_sent) + (leaders > 1 && !plan.cluster.factors_are_flat() ? " each per step at most" : " per step");
+            (leaders > 1 ? std::to_string(leaders) + " of each exchange for it, and send " : "a host sends ") +
+            BytesText(plan.bytes_sent) + (leaders > 1 ? " each per step at most" : " per step");
   }
   if (plan.cluster.lanes > 1) text += " through " + std::to_string(plan.cluster.lanes) + " lanes";
   // A forced scheme may send more than slices would; then nothing is saved.
@@ -190,6 +193,8 @@ std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
   nearer.latency /= 2;
   ClusterSpec spare_core = plan.cluster;
   spare_core.cores_per_worker += 1;
+  ClusterSpec faster_memory = plan.cluster;
+  faster_memory.copy_bytes_per_second *= 2;
   struct Change {
     const char* what;
     double step;
@@ -200,6 +205,7 @@ std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
       // Not a faster engine: what backward is measured to spend on its own product stays.
       {"a rebuild product twice as fast", ModelOf(plan, layers, plan.cluster).Predict(schemes, {.rebuilding = 2}).step},
       {"one more core per worker for the network", step_with(spare_core)},
+      {"copying through the host's memory twice as fast", step_with(faster_memory)},
   };
   const Change& best =
       *std::min_element(std::begin(changes), std::end(changes),
@@ -218,16 +224,19 @@ Doubled DoubledOf(const Plan& plan, std::span<const LayerSpec> layers) {
   POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
   const std::vector<Scheme> schemes = SchemesOf(plan);
   const StepModel model = ModelOf(plan, layers, plan.cluster);
-  // Speeds changes neither the latency nor the number of cores, so the model is made anew for these two.
+  // Speeds changes neither the latency nor the number of cores nor the copies, so the model is made anew for these.
   ClusterSpec nearer = plan.cluster;
   nearer.latency /= 2;
   ClusterSpec spare_core = plan.cluster;
   spare_core.cores_per_worker += 1;
+  ClusterSpec faster_memory = plan.cluster;
+  faster_memory.copy_bytes_per_second *= 2;
   return {.computing = model.Predict(schemes, {.computing = 2}).step,
           .rebuilding = model.Predict(schemes, {.rebuilding = 2}).step,
           .network = model.Predict(schemes, {.network = 2}).step,
           .latency = ModelOf(plan, layers, nearer).Predict(schemes).step,
-          .cores = ModelOf(plan, layers, spare_core).Predict(schemes).step};
+          .cores = ModelOf(plan, layers, spare_core).Predict(schemes).step,
+          .copies = ModelOf(plan, layers, faster_memory).Predict(schemes).step};
 }
 
 std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers) {
@@ -249,6 +258,8 @@ std::string WhatBounds(const Plan& plan, std::span<const LayerSpec> layers) {
        std::any_of(plan.layers.begin(), plan.layers.end(), with_factors)},
       {"serving the network by the cores that compute", "one more core per worker", doubled.cores,
        plan.cluster.cpu_seconds_per_wire_byte > 0},
+      {"copying through the host's memory", "copying twice as fast", doubled.copies,
+       !plan.cluster.host_of_rank.empty() && plan.cluster.copy_bytes_per_second > 0},
   };
   // Computing is used in every plan and comes first, so it bounds the step where no other resource gains more.
   const Resource* bound = &resources[0];

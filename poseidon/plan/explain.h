@@ -49,6 +49,7 @@ struct Doubled {
   double network = 0;     // its rate
   double latency = 0;     // half of it
   double cores = 0;       // one more core per worker for serving the network
+  double copies = 0;      // through the memory of a host
 };
 Doubled DoubledOf(const Plan& plan, std::span<const LayerSpec> layers);
 

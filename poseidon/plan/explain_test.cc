@@ -122,6 +122,17 @@ TEST(WhatBounds, NamesTheResourceWhoseDoublingHelpsMost) {
   EXPECT_THAT(WhatWouldHelp(far, Layers()), HasSubstr("what would help most: half the latency makes the step "));
 }
 
+TEST(WhatBounds, OnOneHostCopiesMay) {
+  const std::vector<LayerSpec> layers = {{.name = "conv", .elements = 250'000}};
+  const std::vector<LayerMeasurement> measured = {{.forward_seconds = 0.1, .backward_seconds = 0.1}};
+  const Plan plan = MakePlan(layers, {.workers = 2, .host_of_rank = {0, 0}, .copy_bytes_per_second = 1e6, .bandwidth = 1e9}, measured, {}).value();
+  EXPECT_THAT(WhatBounds(plan, layers),
+              HasSubstr("copying through the host's memory bounds the step: copying twice as fast makes the step "));
+  EXPECT_THAT(WhatWouldHelp(plan, layers), HasSubstr("copying through the host's memory twice as fast makes the step "));
+  EXPECT_EQ(HowSpread(plan, layers), "") << "there is nothing to spread";
+  EXPECT_THAT(PlanSummary(plan), HasSubstr("2 workers combine on one host; nothing is sent"));
+}
+
 TEST(HowSpread, IsSaidWhereTheNetworkHasTimeToSpare) {
   EXPECT_EQ(HowSpread(MakeExample(20e6), Layers()), "");
   EXPECT_EQ(HowSpread(MakeExample(20e9), Layers()),

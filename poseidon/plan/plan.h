@@ -27,7 +27,7 @@ struct LayerPlan {
   // worker's and server's). The maxima may be different workers'.
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
-  double transfer_seconds = 0;  // on the busiest link
+  double transfer_seconds = 0;  // on the busiest link, or of copies on one host
   double rebuild_seconds = 0;   // the product of all workers' factors
   // Its place among layers whose bytes wait for the same link, 0 leaves first (plan/send_order.h).
   std::uint32_t send_position = 0;

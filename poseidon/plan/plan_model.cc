@@ -51,7 +51,7 @@ double SufficientRate(const Plan& plan, std::span<const LayerSpec> layers) {
 }
 
 double SpreadRate(const Plan& plan, std::span<const LayerSpec> layers) {
-  if (plan.cluster.servers > 0) return 0;
+  if (plan.cluster.servers > 0 || plan.bytes_sent == 0) return 0;
   const double share = std::max(kLeastShare, kRateToSpare * SufficientRate(plan, layers));
   return share > kWorthSpreading ? 0 : share * plan.cluster.bandwidth;
 }

@@ -20,7 +20,7 @@
 namespace poseidon::plan {
 
 // One layer and who exchanges it. Where workers combine on their hosts first, hosts contribute, each
-// the rows of all its workers; of a table every worker contributes for itself.
+// the rows of all its workers; of a table, and of factors on one host, every worker contributes for itself.
 struct SchemeInput {
   const LayerSpec& layer;
   std::span<const Slice> slices;    // of the layer, over `shards`

@@ -138,9 +138,13 @@ bool Model::Gathers(LayerId layer, plan::Scheme scheme) const {
   return spec.is_multiplied_by_device() && scheme == plan::Scheme::kFactorBroadcast;
 }
 
-std::optional<sync::OwnMemory> Model::MemoryOf(LayerId layer) const {
+std::optional<sync::OwnMemory> Model::MemoryOf(LayerId layer) {
   std::optional<sync::OwnMemory> memory;
   node_.Run([&](const Node& node) { memory = node.MemoryOf(id_, layer); });
+  if (memory) {
+    MutexLock lock(mutex_);
+    layers_[layer.value()].brought = memory->brought;
+  }
   return memory;
 }
 
@@ -207,6 +211,11 @@ Status Model::Push(LayerId id, session::Push push) {
     }
     if (layer.waiting) {
       return refused(" before its step " + std::to_string(layer.last->value()) + " had landed");
+    }
+    // On one host the product would write over factors there that still leave, and on several the mean lands elsewhere.
+    if (push.factors && push.gradient.memory >= layer.brought.data() && push.gradient.memory < layer.brought.data() + layer.brought.size()) {
+      return InvalidArgument("the factors of " + Named(specs_[id.value()]) +
+                             " were pushed with a gradient in the session's own memory, expected other memory");
     }
     // Noted before the request is posted: its completion may fire on another thread before this call returns.
     layer.waiting = true;

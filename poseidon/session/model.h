@@ -124,8 +124,9 @@ class Model {
 
   // The session's own memory for a layer; none where any memory is as good, and where gradients are on the session's device. The
   // mean of a gradient that is pushed from there lands in its `mean`. Blocks for a moment. Pre: Commit.
-  std::optional<sync::OwnMemory> MemoryOf(LayerId layer) const;
-  // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient. Gradient and
+  std::optional<sync::OwnMemory> MemoryOf(LayerId layer);
+  // Hands over a layer's gradient or its factors; the mean over all workers lands over the gradient, which is not the session's own
+  // memory where factors are handed over. Gradient and
   // factors are lent until Wait(layer) returns for this step. Returns at once.
   Status Push(LayerId layer, session::Push push);
   // The first `elements` numbers of the gradient pushed in parts hold their values, and leave where their exchange takes
@@ -173,6 +174,7 @@ class Model {
     std::uint32_t rows = 0;  // of the last push
     int awaited = 0;         // calls that block for it
     Completion landed;       // of the push under way
+    MutableBytes brought;    // of the session's own memory, once somebody has asked for it
   };
 
   using PlanTaker = UniqueFunction<void(Result<plan::Plan>)>;

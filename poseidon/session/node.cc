@@ -60,7 +60,8 @@ void Node::MakeCoordinator() {
   member_.coordinator = coordinator_.get();
 }
 
-// Layers are exchanged among workers, or among hosts by their leaders, each a part; one-off keys always among workers.
+// Layers are exchanged among workers, or among hosts by their leaders, each a part; one-off keys, and factors on one host, always
+// among workers.
 void Node::OnRoster() {
   // First, because the exchanges of layers are wrapped in it. A dedicated server combines with nobody.
   if (member_.levelled() && is_worker()) MakeHostLevel();

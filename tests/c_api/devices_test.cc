@@ -123,12 +123,17 @@ TEST(Devices, WhatIsPushedFromTheMemoryOfTheHostIsNotCopied) {
       EXPECT_THAT(landed, testing::ElementsAre(1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.0f, 1.0f));
     }
     moved += model.Statistics(a).local_bytes;
+    EXPECT_EQ(FailureOf([&] {
+                model.BeginStep(3);
+                std::vector<float> u(2), v(3);
+                model.PushFactors(f, 3, View(u), View(v), 1, View(static_cast<float*>(of_factors.brought), 8));
+              }).message,
+              "the factors of layer 'fc' were pushed with a gradient in the session's own memory, expected other memory");
     // Factors of one row that are there already, u and v as the session has them.
     auto* const there = static_cast<float*>(of_factors.brought);
     std::fill_n(there, 2, 1.0f);
     std::fill_n(there + 2, 3, static_cast<float>(rank));
     std::vector<float> landed(8);
-    model.BeginStep(3);
     model.PushFactors(f, 3, View(there, 2), View(there + 2, 3), 1, View(landed));
     model.Push(a, 3, View(static_cast<float*>(memory.brought), kElements));
     model.Wait(f);

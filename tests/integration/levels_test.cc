@@ -103,6 +103,20 @@ TEST_P(LevelsTest, AbsentRanksWeightsUnequalRowsAndFreeRunningLayers) {
   }
 }
 
+// Two lanes, and two workers that lead nothing, whose factors go as those of the others do.
+TEST_P(LevelsTest, OneHostMayHaveMoreWorkersThanLead) {
+  JobOptions options = OddJob(Machines(plan::kMostLeaders + 2, "a"));
+  options.steps = 4;
+  options.node.final_plan_step = 2;
+  options.node.lanes = 2;
+  options.node.planning.forced["fc1"] = plan::Scheme::kFactorScatter;
+  options.gradients = {.seed = 7, .absent = 0.2, .weighted = true};
+  Job job(*world_, options);
+  ASSERT_TRUE(job.Run());
+  job.ExpectAllWell();
+  job.ExpectExactPayload();
+}
+
 TEST_P(LevelsTest, LargeLayersMoveInStretchesAndGradientsMayLieOnDevices) {
   for (const auto& [on_device, registers, in_parts, lanes] :
        {std::tuple(false, false, false, 1), std::tuple(true, true, false, 1), std::tuple(true, false, false, 1),

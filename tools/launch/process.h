@@ -16,7 +16,8 @@ namespace poseidon::launch {
 
 // Starts the program `argv[0]`, looked up in PATH, as a child in a process group of its own, and returns its process id once it
 // has begun, or after 2 s: it is stopped then, or its disk does not answer. The kernel sends it SIGTERM when the calling thread
-// ends. kNotFound when it cannot be run; a child that finds out later exits with code 127.
+// ends. kNotFound when it cannot be run; a child that finds out later exits with code 127. Until its program begins
+// a child also holds what this process had open when it was made.
 Result<pid_t> StartProgram(const std::vector<std::string>& argv, const Streams& streams);
 
 // A child with a pipe to its standard input and one from its standard output; standard error is

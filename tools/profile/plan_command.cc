@@ -130,10 +130,11 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
     where += plan.cluster.contributors() == 1 ? " on one host" : " on " + std::to_string(plan.cluster.contributors()) + " hosts";
   }
   if (setting.servers > 0) where += " and " + std::to_string(setting.servers) + " servers";
-  if (!plan.cluster.factors_are_flat()) {
-    where += " at " + RateText(point.rate) + (setting.bandwidth > 0 ? ", held to " + RateText(setting.bandwidth) : "") + " (" +
-             plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) + "/s of payload each way)";
-  }
+  const std::string held = setting.bandwidth > 0 ? ", held to " + RateText(setting.bandwidth) : "";
+  where += plan.cluster.factors_are_flat()
+               ? held
+               : " at " + RateText(point.rate) + held + " (" + plan::BytesText(static_cast<std::uint64_t>(plan.cluster.bandwidth)) +
+                     "/s of payload each way)";
   where += ", latency " + plan::SecondsText(setting.latency) + ", policy " +
            std::string(NameOf(plan.policy)) + (setting.strategy == "poseidon" ? "" : ", strategy " + setting.strategy);
   std::string text = Sentence(where, width) + "\n" + PlanTable(plan, layers, {}, width) +
@@ -150,7 +151,9 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
   const std::string compressed = WhenFactorsAreCompressed(plan, plan::ZeroCompression::kAuto);
   if (!compressed.empty()) text += Sentence(compressed, width);
   if (!plan.cluster.host_of_rank.empty() && setting.copy_rate == 0) {
-    text += Sentence("copies through a host's memory count as free; --copy-rate 80Gbit charges them", width);
+    text += Sentence(std::string("copies through a host's memory count as free") +
+                         (plan.cluster.factors_are_flat() ? ", and so does what is sent there" : "") + "; --copy-rate 80Gbit charges them",
+                     width);
   }
   return text;
 }
@@ -164,7 +167,8 @@ nlohmann::json PredictionJson(const Point& point, const Profile& profile) {
                                      {"rebuilding", doubled.rebuilding},
                                      {"network", doubled.network},
                                      {"half_the_latency", doubled.latency},
-                                     {"one_more_core", doubled.cores}};
+                                     {"one_more_core", doubled.cores},
+                                     {"copies", doubled.copies}};
   json["what_bounds"] = WhatBounds(point.plan, layers);
   return json;
 }

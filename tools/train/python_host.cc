@@ -5,6 +5,7 @@
 #include "tools/train/python_host.h"
 
 #include <ATen/ops/empty.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -46,6 +47,9 @@ struct Array {
 // Where an array of an answer goes: a contiguous float tensor of that shape.
 using PlaceOf = std::function<Result<at::Tensor>(const std::string& what, int blob, const Shape& shape)>;
 
+// Until it has imported what it needs, perhaps from a slow disk.
+constexpr int kBeginWithinMs = 60'000;
+
 std::string PythonMissing(const std::string& why) {
   return why + "; expected a Python with NumPy and the trainer's package: pip install poseidon_train_caffe-*.whl";
 }
@@ -63,6 +67,10 @@ class LayerServer {
     close(ends[1]);
     std::shared_ptr<LayerServer> server(new LayerServer(python, pid.ok() ? *pid : -1, ends[0]));
     if (!pid.ok()) return Unimplemented(PythonMissing(pid.status().message()));
+    pollfd greeted = {server->socket_, POLLIN, 0};
+    if (poll(&greeted, 1, kBeginWithinMs) == 0) {
+      return Unimplemented(PythonMissing(python + " has not begun within " + std::to_string(kBeginWithinMs / 1000) + " s"));
+    }
     json greeting;
     if (!server->Receive(&greeting)) return Unimplemented(PythonMissing(server->HowItEnded()));
     return server;
