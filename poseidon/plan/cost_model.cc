@@ -34,7 +34,7 @@ LayerPlan PlanUnder(Scheme scheme, std::span<const std::uint32_t> rows) {
 // multiply, the factors of all hosts are written there and copied out instead.
 double LocalSeconds(const LayerSpec& layer, const SchemeRow& row, const ClusterSpec& cluster,
                     std::span<const std::uint32_t> rows) {
-  if (row.takes_factors && (layer.is_table() || cluster.factors_are_flat())) return 0;
+  if (GoesFromWorkerToWorker(row, layer, cluster)) return 0;
   const auto factor_bytes = [&](std::uint64_t of_rows) { return of_rows * layer.factors->bytes_per_row(layer.dtype); };
   const bool gathered = row.takes_factors && !row.through_shards && layer.is_multiplied_by_device();
   const std::uint64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
@@ -210,7 +210,6 @@ StepModel::StepModel(std::span<const LayerSpec> layers, std::span<const std::vec
   const auto choice_of = [&](std::size_t i, Scheme scheme) -> Choice {
     const LayerPayload payload = divided.Of(i, layers[i], slices[i], PlanUnder(scheme, measured[i].rows));
     return Choice{.cost = CostOf(layers[i], slices[i], scheme, cluster, measured[i]),
-                  .copying = cluster.factors_are_flat() ? LocalSeconds(layers[i], RowOf(scheme), cluster, measured[i].rows) : 0,
                   .busiest_worker = BusiestWorker(payload),
                   .workers = payload.workers,
                   .machines = MachineBytes(layers[i], slices[i], scheme, cluster, measured[i].rows)};
@@ -249,10 +248,12 @@ std::vector<LayerCost> StepModel::Chain(std::span<const Scheme> schemes,
     for (std::size_t m = 0; m < of_layer.size(); ++m) machines[m] = machines[m] + of_layer[m];
     const NodeBytes most = BusiestMachine(machines);
     const std::uint64_t bytes = std::max(most.sent, most.received);
+    // On one host no link carries a gradient: its transfer is its copies.
+    const double copying = cluster_.factors_are_flat() && !TakesFactors(schemes[i]) ? chosen.transfer : 0;
     // The difference below is not negative: bytes are only added to links, so the busiest one never has fewer.
     chain.push_back({.forward = chosen.forward / speeds.computing,
                      .backward = chosen.backward / speeds.computing,
-                     .transfer = SecondsFor(bytes - before, cluster_.bandwidth) / speeds.network + choice(i, schemes[i]).copying,
+                     .transfer = SecondsFor(bytes - before, cluster_.bandwidth) / speeds.network + copying,
                      .latency = chosen.latency,
                      .rebuild = chosen.rebuild / speeds.rebuilding});
     before = bytes;

@@ -118,7 +118,6 @@ class StepModel {
  private:
   struct Choice {
     LayerCost cost;
-    double copying = 0;  // what no link does of the transfer
     NodeBytes busiest_worker;
     std::vector<NodeBytes> workers;
     std::vector<NodeBytes> machines;

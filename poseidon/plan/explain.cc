@@ -183,34 +183,23 @@ std::string WhatWouldHelp(const Plan& plan, std::span<const LayerSpec> layers) {
   POSEIDON_CHECK(plan.layers.size() == layers.size(), "the plan is for other layers");
   if (plan.cluster.workers == 1) return "one worker waits for no network";
   if (plan.step_seconds <= 0) return "what would help is known once the first steps are measured";
-  const std::vector<Scheme> schemes = SchemesOf(plan);
-  const auto step_with = [&](const ClusterSpec& cluster) {
-    return ModelOf(plan, layers, cluster).Predict(schemes).step;
-  };
-  ClusterSpec faster_network = plan.cluster;
-  faster_network.bandwidth *= 2;
-  ClusterSpec nearer = plan.cluster;
-  nearer.latency /= 2;
-  ClusterSpec spare_core = plan.cluster;
-  spare_core.cores_per_worker += 1;
-  ClusterSpec faster_memory = plan.cluster;
-  faster_memory.copy_bytes_per_second *= 2;
+  const Doubled doubled = DoubledOf(plan, layers);
   struct Change {
     const char* what;
     double step;
   };
   const Change changes[] = {
-      {"a network twice as fast", step_with(faster_network)},
-      {"half the latency", step_with(nearer)},
+      {"a network twice as fast", doubled.network},
+      {"half the latency", doubled.latency},
       // Not a faster engine: what backward is measured to spend on its own product stays.
-      {"a rebuild product twice as fast", ModelOf(plan, layers, plan.cluster).Predict(schemes, {.rebuilding = 2}).step},
-      {"one more core per worker for the network", step_with(spare_core)},
-      {"copying through the host's memory twice as fast", step_with(faster_memory)},
+      {"a rebuild product twice as fast", doubled.rebuilding},
+      {"one more core per worker for the network", doubled.cores},
+      {"copying through the host's memory twice as fast", doubled.copies},
   };
   const Change& best =
       *std::min_element(std::begin(changes), std::end(changes),
                         [](const Change& a, const Change& b) { return a.step < b.step; });
-  const double now = step_with(plan.cluster);
+  const double now = ModelOf(plan, layers, plan.cluster).Predict(SchemesOf(plan)).step;
   if (best.step > now * (1 - kWorthSaying)) {
     return "computing bounds the step: a faster network would gain less than " +
            PercentText(kWorthSaying);

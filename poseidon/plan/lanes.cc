@@ -110,7 +110,7 @@ DividedPayloads::DividedPayloads(std::span<const LayerSpec> layers, const Cluste
 LayerPayload DividedPayloads::Of(std::size_t index, const LayerSpec& layer, std::span<const Slice> slices,
                                  const LayerPlan& plan) const {
   LayerPayload whole = PayloadOf(layer, slices, plan, cluster_);
-  if (leaders_ == 1 || layer.is_table() || (TakesFactors(plan.scheme) && cluster_.factors_are_flat())) return whole;
+  if (leaders_ == 1 || layer.is_table() || GoesFromWorkerToWorker(RowOf(plan.scheme), layer, cluster_)) return whole;
   LayerPayload divided{.workers = std::vector<NodeBytes>(cluster_.workers), .servers = {}};
   const auto add = [&](std::uint16_t lane, const LayerPayload& of_hosts) {
     for (const std::vector<std::uint16_t>& ranks : ranks_by_host_) {

@@ -110,9 +110,7 @@ LayerPayload PayloadOf(const LayerSpec& layer, std::span<const Slice> slices,
   POSEIDON_CHECK(!row.takes_factors || layer.factors.has_value(),
                  "factors are sent of a layer that has none");
   LayerPayload payload = row.payload(InputOf(row, layer, slices, cluster, layer_plan.measured.rows));
-  // Hosts do not combine rows of a table (docs/decisions/table-rows.md).
-  const bool of_workers = row.takes_factors && (layer.is_table() || cluster.factors_are_flat());
-  return of_workers ? payload : AtLeaders(std::move(payload), cluster);
+  return GoesFromWorkerToWorker(row, layer, cluster) ? payload : AtLeaders(std::move(payload), cluster);
 }
 
 }  // namespace poseidon::plan

@@ -97,6 +97,10 @@ std::string Listed(std::span<const Scheme> schemes, std::string_view before = {}
 
 std::span<const SchemeRow> Schemes() { return kRows; }
 
+bool GoesFromWorkerToWorker(const SchemeRow& row, const LayerSpec& layer, const ClusterSpec& cluster) {
+  return row.takes_factors && (layer.is_table() || cluster.factors_are_flat());
+}
+
 SchemeInput InputOf(const SchemeRow& row, const LayerSpec& layer, std::span<const Slice> slices,
                     const ClusterSpec& cluster, std::span<const std::uint32_t> rows) {
   SchemeInput input{.layer = layer,
@@ -105,18 +109,13 @@ SchemeInput InputOf(const SchemeRow& row, const LayerSpec& layer, std::span<cons
                     .contributors = cluster.contributors(),
                     .servers = cluster.servers,
                     .shards = cluster.shards()};
-  // Hosts do not combine rows of a table: their sum would lose the order of ranks and what a clip of gradients needs
-  // (docs/decisions/table-rows.md).
-  if (row.takes_factors && layer.is_table()) {
-    input.rows.assign(rows.begin(), rows.end());
-    input.contributors = cluster.workers;
+  if (!GoesFromWorkerToWorker(row, layer, cluster)) {
+    input.rows = SumByHost(cluster.host_of_rank, rows);
     return input;
   }
-  input.rows = cluster.RowsByContributor(rows);
-  if (row.takes_factors && cluster.factors_are_flat()) {
-    input.contributors = cluster.workers;
-    input.shards = static_cast<std::uint16_t>(cluster.workers);
-  }
+  input.rows.assign(rows.begin(), rows.end());
+  input.contributors = cluster.workers;
+  if (cluster.servers == 0) input.shards = static_cast<std::uint16_t>(cluster.workers);
   return input;
 }
 

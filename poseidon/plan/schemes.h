@@ -52,6 +52,10 @@ struct SchemeRow {
   Products (*products)(const SchemeInput& input);
 };
 
+// Whether every worker takes part for itself, also where workers combine on their hosts first. So do rows of a table, whose sum would
+// lose the order of ranks and what a clip of gradients needs (docs/decisions/table-rows.md), and factors on one host (FactorsAreFlat).
+bool GoesFromWorkerToWorker(const SchemeRow& row, const LayerSpec& layer, const ClusterSpec& cluster);
+
 // `rows`: of each rank, as measured; empty where unknown. The result refers to `layer` and `slices`.
 SchemeInput InputOf(const SchemeRow& row, const LayerSpec& layer, std::span<const Slice> slices,
                     const ClusterSpec& cluster, std::span<const std::uint32_t> rows);

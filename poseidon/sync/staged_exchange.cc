@@ -75,7 +75,7 @@ device::Copied StagedExchange::Copied(const std::shared_ptr<Step>& step, std::ui
 void StagedExchange::Record(TraceRecorder* trace, TraceLane lane, const Step& step, std::uint64_t bytes, const device::CopyTimes& times) {
   if (trace == nullptr) return;
   trace->Record({lane, static_cast<std::int32_t>(step.key.layer.value()), step.request.step.value(), times.begin, times.end, bytes,
-                 lane == TraceLane::kToHost ? "to host" : "to device", step.key.model.value()});
+                 NameOf(lane), step.key.model.value()});
 }
 
 std::uint64_t StagedExchange::allocated_bytes() const {

@@ -652,9 +652,10 @@ Job::Job(World& world, const JobOptions& options)
             gradients.host_of_rank = plan::HostOfRank(options.machines, options.node.levels);
             const std::uint32_t hosts = plan::HostCount(gradients.host_of_rank);
             gradients.factors_are_flat = plan::FactorsAreFlat(gradients.host_of_rank, options.servers);
-            gradients.shards = options.servers != 0                          ? options.servers
-                               : hosts != 0 && !gradients.factors_are_flat ? static_cast<std::uint16_t>(hosts)
-                                                                             : options.workers;
+            const bool of_hosts = hosts != 0 && !gradients.factors_are_flat;
+            gradients.shards = options.servers != 0 ? options.servers
+                               : of_hosts           ? static_cast<std::uint16_t>(hosts)
+                                                    : options.workers;
             return gradients;
           }(),
           options.layers),
