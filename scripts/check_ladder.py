@@ -40,7 +40,7 @@ RUNG_OF = {folder: rung for rung, folders in enumerate(RUNGS) for folder in fold
 PYTHON = "frontends/python/poseidon"
 TORCH = PYTHON + "/torch"
 ROOMS = {
-    "frontends/caffe": [["proto"], ["data"], ["net"], ["layers"], ["solver"], ["export"], ["train"], ["c"]],
+    "frontends/caffe": [["engine", "proto"], ["data"], ["net"], ["layers"], ["solver"], ["export"], ["train"], ["c"]],
     PYTHON: [["."], ["caffe", "doctor", "torch", "tensorflow"], ["keras", "lightning", "accelerate"], ["transformers", "demo"],
              ["cli"], ["__main__"]],
     TORCH: [["aliases", "devices", "hooks", "issued", "others", "random_numbers", "states", "tensors", "transforms", "under_way"],

@@ -4,12 +4,12 @@
 #include <set>
 #include <utility>
 
-#include "tests/golden/kinds.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/layers/registry.h"
-#include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/proto/upgrade.h"
 #include "poseidon/base/listed.h"
+#include "tests/golden/kinds.h"
 
 namespace poseidon::caffe {
 namespace {

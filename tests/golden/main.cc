@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/golden/kinds.h"
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/net/subnormals.h"
+#include "tests/golden/kinds.h"
 
 namespace poseidon::caffe {
 namespace {

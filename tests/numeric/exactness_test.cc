@@ -18,7 +18,7 @@
 
 #include "frontends/caffe/data/lmdb_writer.h"
 #include "frontends/caffe/data/test_database.h"
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/train/aten_engine.h"
 #include "frontends/caffe/train/session_sync.h"

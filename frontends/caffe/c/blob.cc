@@ -9,7 +9,7 @@
 
 #include "frontends/caffe/c/failure.h"
 #include "frontends/caffe/c/handles.h"
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 
 namespace poseidon::caffe {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "frontends/caffe/c/failure.h"
 #include "frontends/caffe/c/handles.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/layers/python_layer.h"
-#include "frontends/caffe/net/engine.h"
 
 // The learned blobs of one layer.
 struct poseidon_caffe_learned {

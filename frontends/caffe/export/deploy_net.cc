@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/layers/registry.h"
-#include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/filter.h"
 #include "frontends/caffe/proto/at.h"
 

@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/export/onnx_layer.h"
 #include "frontends/caffe/layers/registry.h"
-#include "frontends/caffe/net/engine.h"
 
 namespace poseidon::caffe {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 
 namespace poseidon::caffe {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/net/placement.h"
 
 namespace poseidon::caffe {

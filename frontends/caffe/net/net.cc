@@ -10,8 +10,8 @@
 #include <set>
 #include <utility>
 
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/net/blob_proto.h"
-#include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/net/feed_layer.h"
 #include "frontends/caffe/net/filler.h"
 #include "frontends/caffe/net/filter.h"

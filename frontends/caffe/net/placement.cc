@@ -14,7 +14,7 @@
 #include <system_error>
 #include <typeinfo>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 
 namespace poseidon::caffe {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
 

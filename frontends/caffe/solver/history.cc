@@ -5,8 +5,8 @@
 
 #include <utility>
 
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/net/blob_proto.h"
-#include "frontends/caffe/net/engine.h"
 
 namespace poseidon::caffe {
 namespace {

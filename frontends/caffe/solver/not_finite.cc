@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 
 namespace poseidon::caffe {
 namespace {

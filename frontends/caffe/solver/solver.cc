@@ -13,8 +13,8 @@
 #include <string>
 #include <utility>
 
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/layers/registry.h"
-#include "frontends/caffe/net/engine.h"
 #include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/proto/forks.h"
 #include "frontends/caffe/solver/gradient_norm.h"

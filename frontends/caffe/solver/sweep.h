@@ -9,7 +9,7 @@
 #include <array>
 #include <cstdint>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/proto/caffe.pb.h"
 #include "frontends/caffe/solver/update_rule.h"
 #include "poseidon/base/check.h"

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 
 namespace poseidon::caffe {
 namespace {

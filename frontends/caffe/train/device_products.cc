@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/net/filler.h"
 #include "frontends/caffe/net/net.h"
 #include "frontends/caffe/net/random.h"

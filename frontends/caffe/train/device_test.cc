@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/solver/weights_hash.h"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 
 namespace poseidon::caffe {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine.h"
 #include "frontends/caffe/net/placement.h"
 #include "frontends/caffe/proto/at.h"
 #include "frontends/caffe/train/engine_device.h"

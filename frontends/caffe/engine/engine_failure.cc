@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontends/caffe/net/engine.h"
+#include "frontends/caffe/engine/engine_failure.h"
+
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "poseidon/base/exception.h"
 
 namespace poseidon::caffe {
 namespace {
@@ -29,8 +34,10 @@ Status DeviceMemoryFailure(std::string_view text) {
 
 }  // namespace
 
-Status EngineFailure(const c10::Error& error) {
-  std::string text = error.what_without_backtrace();
+Status EngineFailure(const std::exception& error) {
+  const auto* const engine = dynamic_cast<const c10::Error*>(&error);
+  if (engine == nullptr) return ThrownStatus(error);
+  std::string text = engine->what_without_backtrace();
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return DeviceMemoryFailure(text);
   if (dynamic_cast<const c10::AcceleratorError*>(&error) != nullptr) {  // its other lines say how to look for the cause in a debugger
     return Unavailable("the device fails: " + text.substr(0, text.find('\n')));

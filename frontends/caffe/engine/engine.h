@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef POSEIDON_FRONTENDS_CAFFE_NET_ENGINE_H_
-#define POSEIDON_FRONTENDS_CAFFE_NET_ENGINE_H_
+#ifndef POSEIDON_FRONTENDS_CAFFE_ENGINE_ENGINE_H_
+#define POSEIDON_FRONTENDS_CAFFE_ENGINE_ENGINE_H_
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/Exception.h>
 
 #include <exception>
 #include <utility>
 
-#include "poseidon/base/exception.h"
+#include "frontends/caffe/engine/engine_failure.h"
 #include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
@@ -25,23 +24,17 @@ class EngineGuard {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
 };
 
-// What ATen throws, as one line: kResourceExhausted for a device without memory, with what was asked for and what it has;
-// kUnavailable for a device that fails; else kInternal.
-Status EngineFailure(const c10::Error& error);
-
 // Runs `work` (returning a Status) under an EngineGuard; what ATen throws becomes a Status of one line.
 template <typename Work>
 Status RunOnEngine(Work&& work) {
   EngineGuard guard;
   try {
     return std::forward<Work>(work)();
-  } catch (const c10::Error& error) {
-    return EngineFailure(error);
   } catch (const std::exception& error) {
-    return ThrownStatus(error);
+    return EngineFailure(error);
   }
 }
 
 }  // namespace poseidon::caffe
 
-#endif  // POSEIDON_FRONTENDS_CAFFE_NET_ENGINE_H_
+#endif  // POSEIDON_FRONTENDS_CAFFE_ENGINE_ENGINE_H_
