@@ -2,6 +2,7 @@
 // The commands of a build without the trainer, which says where the others are.
 #include <string>
 
+#include "poseidon/base/exception.h"
 #include "tools/commands.h"
 #include "tools/console/fail.h"
 #include "tools/logs/commands.h"
@@ -57,5 +58,7 @@ void AddCommands(CLI::App& app) {
   AddElsewhere(app, "device_query", "Show the devices of this machine");
   AddElsewhere(app, "draw_net", "Draw a Caffe net");
 }
+
+Status FailureOf(const std::exception& error) { return ThrownStatus(error); }
 
 }  // namespace poseidon::tools

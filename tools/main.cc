@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "poseidon/base/exception.h"
 #include "tools/commands.h"
 #include "tools/console/arguments.h"
 #include "tools/console/fail.h"
@@ -51,7 +50,7 @@ int End(int code) {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::exception& error) {
-    sentence = ThrownStatus(error).message();
+    sentence = FailureOf(error).message();
   } catch (...) {
   }
   launch::SayLastWords(sentence);
@@ -136,7 +135,7 @@ int Main(int argc, char** argv) {
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {
-    StandardError().Write("poseidon: " + ThrownStatus(error).message() + "\n");
+    StandardError().Write("poseidon: " + FailureOf(error).message() + "\n");
     return kExitFailed;
   }
 }

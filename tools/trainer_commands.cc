@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "frontends/caffe/engine/engine_failure.h"
 #include "frontends/caffe/train/torch_version.h"
 #include "tools/commands.h"
 #include "tools/console/fail.h"
@@ -60,5 +61,7 @@ void AddCommands(CLI::App& app) {
   const std::vector<CLI::App*> commands = app.get_subcommands({});
   for (std::size_t i = others; i < commands.size(); ++i) commands[i]->preparse_callback(RefuseAnotherTorch);
 }
+
+Status FailureOf(const std::exception& error) { return caffe::EngineFailure(error); }
 
 }  // namespace poseidon::tools

@@ -144,11 +144,12 @@ def test_workers_take_the_devices_from_the_solvers_on(bench, late):
 
 
 def test_a_device_that_is_lost_ends_the_job_with_its_words(bench, late):
-    """By the words of the worker that has it, on every worker's exit."""
-    done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(), ("--gpu", "0,1"), "lost"), cwd=bench.folder,
-                    environment=late | {"LATE_DEVICE_LOST_AFTER": "400"})
-    assert done.code not in (0, 2) and "the device fails: late error: unspecified launch failure" in done.err.text, done.err.text
-    assert "Advice for debuggers" not in done.err.text
+    """Of a worker that has it, on every worker's exit: in one sentence, whether a layer, a copy or the training itself meets it."""
+    for gpus, asked in (("0", 0), ("0", 20), ("0,1", 400)):
+        done = jobs.run(bench.poseidon, *bench.arguments(bench.solver(), ("--gpu", gpus), f"lost{asked}"), cwd=bench.folder,
+                        environment=late | {"LATE_DEVICE_LOST_AFTER": str(asked)})
+        assert done.code not in (0, 2) and done.err.text.endswith("the device fails: late error: unspecified launch failure"), done.err.text
+        assert len(done.err.lines) == 1, done.err.text
 
 
 def test_memory_that_a_device_lacks_is_said_of_the_layer(bench, late):

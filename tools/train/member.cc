@@ -13,8 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "frontends/caffe/engine/engine_failure.h"
 #include "frontends/caffe/train/worker.h"
-#include "poseidon/base/exception.h"
 #include "tools/console/fail.h"
 #include "tools/console/signals.h"
 #include "tools/console/stop_signal.h"
@@ -125,7 +125,7 @@ Result<caffe::RunEnd> Live(const caffe::MemberTask& task, const std::string& nam
     POSEIDON_RETURN_IF_ERROR(caffe::RunServer(task, environment));
     return caffe::RunEnd{};
   } catch (const std::exception& error) {
-    return ThrownStatus(error).WithPrefix(name);
+    return caffe::EngineFailure(error).WithPrefix(name);
   }
 }
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "poseidon/base/exception.h"
+#include "frontends/caffe/engine/engine_failure.h"
 #include "poseidon/base/new_file.h"
 #include "tools/launch/child.h"
 #include "tools/launch/pipe.h"
@@ -49,7 +49,7 @@ Status MakeItems(const SharedWork& work, int rank, int fd) {
   try {
     status = MakeItems(work, rank, fd);
   } catch (const std::exception& error) {
-    status = ThrownStatus(error);
+    status = caffe::EngineFailure(error);
   }
   if (!status.ok()) static_cast<void>(SendItem(fd, true, status.message()));
   _exit(status.ok() ? 0 : 1);

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "frontends/caffe/c/poseidon_caffe.h"
-#include "poseidon/base/exception.h"
+#include "frontends/caffe/engine/engine_failure.h"
 #include "poseidon/base/status.h"
 
 namespace poseidon::caffe {
@@ -45,7 +45,7 @@ poseidon_caffe_code Guarded(Work&& work) {
   try {
     return Kept(std::forward<Work>(work)());
   } catch (const std::exception& error) {
-    return Kept(ThrownStatus(error));
+    return Kept(EngineFailure(error));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "frontends/caffe/engine/engine_failure.h"
 #include "poseidon/base/check.h"
 
 namespace poseidon::caffe {
@@ -130,8 +131,8 @@ Status BatchSource::Fetch(SampleReader* reader, std::int64_t row, Pending* pendi
   try {
     if (!pending->batch.images.defined()) pending->batch = Fresh();
     return reader->Fetch(pending->first + static_cast<std::uint64_t>(row));
-  } catch (const std::exception&) {  // of the allocators; nobody else is there to catch it
-    return OutOfMemory();
+  } catch (const std::exception& error) {  // of the allocators; nobody else is there to catch it
+    return NoMemory(error);
   }
 }
 
@@ -182,7 +183,9 @@ at::Tensor BatchSource::FreshImages(const ImageShape& shape) const {
   return at::empty({options_.rows, shape.channels, shape.height, shape.width}, at::TensorOptions().dtype(options_.dtype).pinned_memory(options_.pinned));
 }
 
-Status BatchSource::OutOfMemory() const {
+Status BatchSource::NoMemory(const std::exception& thrown) const {
+  Status failure = EngineFailure(thrown);
+  if (failure.code() == StatusCode::kUnavailable) return failure.WithPrefix(samples_->name());  // a device that fails pins none either
   return ResourceExhausted(samples_->name() + ": out of memory for a batch of " + std::to_string(options_.rows) + " images of " +
                            ToString(image_shape_));
 }
@@ -214,8 +217,8 @@ Status BatchSource::FillRow(SampleReader* reader, std::uint64_t sample_number, s
     }
     if (sample.boxes != nullptr) batch->boxes[static_cast<std::size_t>(row)] = *sample.boxes;
     return OkStatus();
-  } catch (const std::exception&) {
-    return OutOfMemory();
+  } catch (const std::exception& error) {
+    return NoMemory(error);
   }
 }
 

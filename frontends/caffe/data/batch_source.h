@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <thread>
@@ -94,7 +95,8 @@ class BatchSource {
   Status Fetch(SampleReader* reader, std::int64_t row, Pending* pending) const;
   Status FillRow(SampleReader* reader, std::uint64_t sample, std::int64_t row, Batch* batch) const;
   Status CheckShape(const SampleReader& reader, const ImageShape& shape) const;
-  Status OutOfMemory() const;
+  // What an allocator threw: for want of memory of the host, with the batch; or for a device that fails, with its words.
+  Status NoMemory(const std::exception& thrown) const;
   void Finish(std::int64_t row, Status status, Pending* pending) POSEIDON_REQUIRES(mutex_);
   bool IsDone(const Pending& pending) const;
 

@@ -8,7 +8,6 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "frontends/caffe/engine/engine_failure.h"
 #include "frontends/caffe/net/subnormals.h"
 #include "frontends/caffe/solver/solver.h"
 #include "frontends/caffe/solver/weights_hash.h"
@@ -65,15 +65,14 @@ Result<std::unique_ptr<session::Session>> OpenSession(const MemberTask& task,
   return session;
 }
 
-// Runs `work`, which returns a Status; what it throws past everybody, for want of memory or threads, becomes one.
+// Runs `work`, which returns a Status; what it throws past everybody, for want of memory or threads or for a device that fails,
+// becomes one.
 template <typename Work>
 Status Caught(const char* doing, Work&& work) {
   try {
     return work();
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted(std::string("out of memory while ") + doing);
   } catch (const std::exception& error) {
-    return ResourceExhausted(std::string("failed while ") + doing + ": " + error.what());
+    return EngineFailure(error).WithPrefix(std::string("failed while ") + doing);
   }
 }
 
