@@ -13,7 +13,7 @@
 #
 # Tests read how often to repeat themselves from POSEIDON_DRILLS, POSEIDON_MUTATIONS, POSEIDON_SEEDS,
 # POSEIDON_FUZZ_RUNS, POSEIDON_FEATURE_WORKERS, POSEIDON_FEATURE_STEPS and POSEIDON_CASES; POSEIDON_TIMEOUT_FACTOR
-# gives them more time for it (see `make soak`). Of tests of the front ends with many cases an eighth runs, another one at each
+# gives them more time for it (see `make soak`). Of tests of the front ends with many cases a twelfth runs, another one at each
 # commit (tests/shared/some_cases.py).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -15,7 +15,7 @@ import some_cases  # noqa: E402
 from some_cases import pytest_collection_modifyitems, pytest_configure  # noqa: E402, F401  # make test runs some
 
 if not os.environ.get("POSEIDON_SANITIZE"):  # else a command takes seconds to start, and fewer run
-    some_cases.PARTS = some_cases.PARTS_OF_LONG = 2
+    some_cases.PARTS = some_cases.PARTS_OF_LONG = some_cases.PARTS_OF_OTHERS = 2
 
 SLOW_FSYNC = r"""
 #include <fcntl.h>

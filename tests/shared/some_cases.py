@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests run under `make test` where all of them would take too long: of the cases of a test with many parameters an eighth, of
-the tests that are marked `long` a quarter, of the others a half; others at each commit. A conftest.py imports both hooks.
+"""Which tests run under `make test` where all of them would take too long: of the cases of a test with many parameters a twelfth,
+of the tests that are marked `long` a sixth, of the others a third; others at each commit. A conftest.py imports both hooks.
 
 POSEIDON_CASES is the commit, from which the choice follows, or `all`, as where it is not set."""
 import os
 import zlib
 
 MANY = 4  # cases; of a test with fewer all or none run
-PARTS = 8
-PARTS_OF_LONG = 4
-PARTS_OF_OTHERS = 2
+PARTS = 12
+PARTS_OF_LONG = 6
+PARTS_OF_OTHERS = 3
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "long: takes more than ten seconds; under `make test` a quarter of these run")
+    config.addinivalue_line("markers", "long: takes more than ten seconds; under `make test` a sixth of these run")
     config.addinivalue_line("markers", "counted: how many cases there are is a setting of its own, and all of them run")
 
 
