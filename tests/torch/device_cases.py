@@ -113,6 +113,20 @@ def numbers_on_a_device_are_shared():
     assert poseidon.all_reduce(torch.tensor([3]).to(KIND), "sum").cpu().tolist() == [3]
 
 
+def speeds_are_those_of_the_device_of_the_model():
+    """Which need not be the current one."""
+    import late
+    import poseidon.torch
+    poseidon.torch.init(rank=0, workers=1)
+    other = accelerator.two()[1]
+    model = net(other)
+    x = torch.ones(2, 6).to(other)
+    late.library.late_set_delays(DELAY, 0)
+    [rate] = poseidon.torch.speeds(lambda: model(x).sum().backward(), 0.01)
+    late.library.late_set_delays(0, 0)
+    assert rate < 1e6 / DELAY / 6, rate  # three operators at least, forward and backward
+
+
 def a_device_without_streams_is_refused():
     import poseidon.torch
     poseidon.torch.init(rank=0, workers=1)
@@ -167,7 +181,7 @@ CASES = [a_model_that_moves_is_refused.__name__, numbers_on_a_device_are_shared.
          small_layers_join_to_a_larger_size_than_on_the_host.__name__, compiled_models_train.__name__,
          a_step_that_a_graph_captures_is_refused.__name__]
 if KIND == "late":  # whose delays are known
-    CASES.append(times_are_those_of_the_device.__name__)
+    CASES += [times_are_those_of_the_device.__name__, speeds_are_those_of_the_device_of_the_model.__name__]
 
 
 def run(case, log):

@@ -278,6 +278,9 @@ def on_a_device():
     assert work.wait() and work.result()[0] is late and torch.equal(late.cpu(), torch.full((1000, 100), float(workers)))
     future = dist.all_reduce(late, async_op=True).get_future()
     assert future.wait()[0] is late and late[0, 0].item() == workers ** 2
+    weight = nn.Parameter(torch.full((3, 2), rank + 1.0, device=kind))
+    dist.broadcast(weight, 0)  # no step of autograd's, as on the host
+    assert weight.is_leaf and torch.equal(weight.detach().cpu(), torch.ones(3, 2))
     module = getattr(torch, kind)
     module.is_current_stream_capturing, runs = lambda: True, getattr(module, "is_current_stream_capturing", lambda: False)
     assert "is captured in a graph of the device" in fails(lambda: dist.all_reduce(late))

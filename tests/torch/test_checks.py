@@ -205,6 +205,20 @@ def test_a_check_leaves_all_random_numbers_where_they_are(alone):
     assert torch.equal(drawn(), drawn(check_every=1))
 
 
+def test_products_in_fewer_digits_are_known_whatever_switch_was_used():
+    from poseidon.torch.comparing import eps_of
+    fine, coarse = torch.finfo(torch.float32).eps, torch.finfo(torch.bfloat16).eps
+    if not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("torch is older than 2.9")
+    before = torch.backends.fp32_precision
+    try:
+        for switch, expected in (("ieee", fine), ("tf32", coarse)):
+            torch.backends.fp32_precision = switch
+            assert eps_of(torch.float32) == expected and eps_of(torch.float64) < fine
+    finally:
+        torch.backends.fp32_precision = before
+
+
 def test_random_numbers_that_a_check_cannot_bring_back_are_named():
     said = []
     poseidon.torch.init(rank=0, workers=1, log=lambda level, line: said.append(line))

@@ -22,7 +22,7 @@ from . import torch as poseidon
 from .errors import PoseidonError
 from .torch import job, profiling
 from .torch.data import check_is_whole
-from .torch.devices import can_stage
+from .torch.devices import accelerator, can_stage, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,16 +135,13 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate h
 
 
 def own_accelerator() -> torch.device | None:
-    """The one with this worker's number on its host; None where torch has none with streams here, or where ACCELERATE_TORCH_DEVICE
-    names another. All workers call it."""
+    """The one with this worker's number on its host, by turns where there are fewer devices than workers; None where torch has none with
+    streams here, or where ACCELERATE_TORCH_DEVICE names another. All workers call it."""
     number = poseidon.local_rank()
     if DEVICE in os.environ:  # Accelerate reads it
         return None
-    if hasattr(torch, "accelerator"):  # from torch 2.6
-        kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    else:
-        kind = torch.device("cuda") if torch.cuda.is_available() else None
-    return None if kind is None or not can_stage(kind) else torch.device(kind.type, number)
+    kind = accelerator()
+    return None if kind is None or not can_stage(kind) else torch.device(kind.type, number % module_of(kind).device_count())
 
 
 @contextlib.contextmanager

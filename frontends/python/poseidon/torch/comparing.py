@@ -62,8 +62,16 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
 
 
+def products_are_rounded() -> bool:
+    """Whether products of float32 may be made in fewer digits."""
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # of a program that has set torch.backends' fp32_precision, from torch 2.9 on
+        return True
+
+
 def eps_of(dtype: torch.dtype) -> float:
-    fast = dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"  # products in fewer digits
+    fast = dtype == torch.float32 and products_are_rounded()
     return torch.finfo(torch.bfloat16 if fast else dtype).eps
 
 

@@ -27,6 +27,13 @@ def module_of(device: torch.device) -> Any:
     return getattr(torch, device.type, None)
 
 
+def accelerator() -> torch.device | None:
+    """The kind of device, without a number, that torch has beside the CPU."""
+    if not hasattr(torch, "accelerator"):  # before torch 2.6
+        return torch.device("cuda") if torch.cuda.is_available() else None
+    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+
+
 def can_stage(device: torch.device) -> bool:
     return hasattr(module_of(device), "Stream")
 
@@ -82,8 +89,11 @@ class Streams:
         return self.module.current_stream(self.device)
 
     def copy(self, stream: Any, moves: Moves) -> Any:
-        """The event at which they have been made. A thread that waits for it sleeps."""
-        with self.module.stream(stream):
+        """The event at which they have been made. A thread that waits for it sleeps. Nothing of it is differentiated.
+
+        The device is made current around the stream: a stream that is left alone makes the thread's device before current again, and
+        CUDA then begins to use that one, half a GB of it."""
+        with torch.no_grad(), self.module.device(self.device), self.module.stream(stream):
             for source, into in moves:
                 into.copy_(source, non_blocking=True)
         copied = self.module.Event(blocking=True)

@@ -9,6 +9,7 @@ import torch
 
 from ..errors import PoseidonError
 from . import collectives, job
+from .devices import accelerator, module_of
 
 UNTIMED = 2  # first steps, which load kernels and make memory
 
@@ -42,9 +43,13 @@ def speeds(step: Callable[[], object], seconds: float = 1.0) -> list[float]:
 
 
 def finish() -> None:
-    """Waits for what the device of this process was given."""
-    accelerator = getattr(torch, "accelerator", None)  # from torch 2.6 on
-    if accelerator is not None and accelerator.is_available():
-        accelerator.synchronize()
-    elif torch.cuda.is_available():
-        torch.cuda.synchronize()
+    """Waits for what the devices of this process were given: those on which it has memory, since a model need not be on the current one,
+    and waiting for another would begin to use it."""
+    kind = accelerator()
+    if kind is None:
+        return
+    module = module_of(kind)
+    allocated = getattr(module, "memory_allocated", None)
+    for number in range(module.device_count()):
+        if allocated is None or allocated(number) > 0:
+            module.synchronize(number)
