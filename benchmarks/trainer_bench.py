@@ -65,11 +65,13 @@ def loss(bottom):
     return f'layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "{bottom}" bottom: "label" top: "loss" }}\n'
 
 
-def dummy(*shape):
+def dummy(*shape, gpu=False):
+    """Random images, drawn in every pass. For a GPU constant ones, which are filled once: drawing is the CPU's work and would be measured too."""
+    filler = 'type: "constant" value: 1' if gpu else 'type: "gaussian" std: 1'
     dims = " ".join(f"dim: {d}" for d in shape)
     return f"""layer {{ name: "data" type: "DummyData" top: "data" top: "label"
   dummy_data_param {{ shape {{ {dims} }} shape {{ dim: {shape[0]} }}
-    data_filler {{ type: "gaussian" std: 1 }} data_filler {{ type: "constant" value: 1 }} }} }}\n"""
+    data_filler {{ {filler} }} data_filler {{ type: "constant" value: 1 }} }} }}\n"""
 
 
 def lenet_layers():
@@ -151,7 +153,7 @@ def eager_milliseconds(net, shape, iterations, gpu=False):
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
     wait = torch.cuda.synchronize if gpu else lambda: None
-    images = torch.randn(*shape, device=device)
+    images = torch.ones(*shape, device=device) if gpu else torch.randn(*shape)  # as in dummy(): a GPU's clock depends on the numbers too
     labels = torch.ones(shape[0], dtype=torch.long, device=device)
     net = net.to(device)
     from eager_nets import loss
@@ -304,7 +306,7 @@ layer {{ name: "data" type: "Data" top: "data" top: "label" transform_param {{ s
             if name not in self.args.nets.split(","):
                 continue
             model = self.folder / f"{name}.prototxt"
-            model.write_text(f'name: "{name}"\n' + dummy(*shape) + layers)
+            model.write_text(f'name: "{name}"\n' + dummy(*shape, gpu=self.args.gpu) + layers)
             ours, theirs = [], []
             iterations *= 10 if self.args.gpu else 1
             for _ in range(self.args.repeats):

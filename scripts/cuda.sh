@@ -47,7 +47,10 @@ for library in build/release/poseidon/c/libposeidon.so build/release/frontends/t
   bring "$library" "$bundle/python" "\$ORIGIN"
   needs "$library" | while read -r name path; do cp -L "$path" "$bundle/python/$name"; done
 done
+# Of the programs; with a + where their sources differ from it.
+echo "$(git rev-parse --short=12 HEAD)$(git diff --quiet HEAD -- poseidon frontends tools tests/golden || echo +)" >"$bundle/commit"
 tar -C build/cuda -cJf "$bundle.tar.xz" bundle
+touch "$bundle"  # not older than the archive, which would be unpacked again
 bytes=$(stat -c %s "$bundle.tar.xz")
 [ "$bytes" -le $((64 << 20)) ] || { echo "cuda: $bundle.tar.xz has $bytes bytes, expected at most 64 MiB" >&2; exit 1; }
 
@@ -56,6 +59,7 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/poseidon-cuda.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 for archive in tests/golden/*.tar.xz; do tar -xJf "$archive" -C "$folder"; done
 LD_LIBRARY_PATH=$libraries "$bundle/bin/poseidon_golden" "$folder/golden" | tail -n 1
+LD_LIBRARY_PATH=$libraries "$bundle/bin/poseidon" device_query
 echo 'int cuInit(unsigned flags) { (void)flags; return 0; } int cuDriverGetVersion(int* version) { *version = 11040; return 0; }' >"$folder/driver.c"
 cc -shared -fPIC -o "$folder/libcuda.so.1" "$folder/driver.c"
 ! LD_LIBRARY_PATH=$folder:$libraries "$bundle/bin/poseidon_golden" --gpu "$folder/golden" 2>"$folder/said" || exit 1

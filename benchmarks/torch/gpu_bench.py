@@ -26,7 +26,7 @@ from benchmarks.torch import grid, measure, tables  # noqa: E402
 RATES = {"10G": 1e10, **grid.RATES}
 SYSTEMS = ("overlap", "waiting", "whole", "ddp", "ddp4", "local")
 PORT = 29500
-PATIENCE = 120  # seconds that a training may take
+HEAD = ["net", "link", *SYSTEMS, "factors", "DDP / overlap", "predicted"]
 
 
 def parse(arguments):
@@ -37,6 +37,7 @@ def parse(arguments):
     parser.add_argument("--turns", type=int, default=6, help="of every system")
     parser.add_argument("--turn-seconds", type=float, default=0.3)
     parser.add_argument("--plan-step", type=int, default=6, help="Poseidon's final plan, made of the steps before")
+    parser.add_argument("--patience", type=int, default=120, help="seconds that a training may take")
     options = parser.parse_args(arguments)
     if unknown := set(options.rates) - set(RATES):
         parser.error(f"there is no rate {sorted(unknown)[0]}, expected some of {', '.join(RATES)}")
@@ -50,7 +51,7 @@ def train(options, cluster, net, devices):
                  "--systems", ",".join(SYSTEMS), "--turns", options.turns, "--turn-seconds", options.turn_seconds,
                  "--workers", options.workers, "--coordinator", cluster.addresses[0], "--port", PORT, "--seed", grid.SEED,
                  "--token-file", folder + "/token", "--plan-step", options.plan_step]
-        return measure.of_systems(cluster, words, SYSTEMS, pathlib.Path(folder), PATIENCE,
+        return measure.of_systems(cluster, words, SYSTEMS, pathlib.Path(folder), options.patience,
                                   lambda rank: ["--device", f"cuda:{rank % devices}"])
 
 
@@ -76,16 +77,17 @@ def main(arguments):
     names = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=True)
     devices = names.stdout.strip().splitlines()
     print(f"{options.workers} workers on {', '.join(devices)}; ms a step\n")
-    print(tables.table(["net", "link", *SYSTEMS, "factors", "DDP / overlap", "predicted"], []), flush=True)
+    print(tables.table(HEAD, []), flush=True)
     failed = 0
     for rate in options.rates:
         with emulation.Cluster(options.workers, emulation.Link(rate=RATES[rate])) as cluster:
             for net in options.nets:
                 try:
-                    print("| " + " | ".join(row(net, rate, train(options, cluster, net, len(devices)))) + " |", flush=True)
+                    cells = row(net, rate, train(options, cluster, net, len(devices)))
                 except measure.Failed as failure:
-                    print(f"gpu_bench: {net} at {rate}: {failure}", file=sys.stderr, flush=True)
+                    cells = [net, rate, f"FAILED: {failure}".replace("|", "/"), *["-"] * (len(HEAD) - 3)]
                     failed = 1
+                print("| " + " | ".join(cells) + " |", flush=True)
     return failed
 
 

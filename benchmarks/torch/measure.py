@@ -81,7 +81,7 @@ def of_systems(cluster, words, systems, folder, patience, own=lambda rank: []):
 
 def run(cluster, words, folder, patience, own):
     """The output of each worker. Raises Failed."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "POSEIDON_LIBRARY": str(LIBRARY)}
+    environment = {"POSEIDON_LIBRARY": str(LIBRARY), **os.environ, "OMP_NUM_THREADS": "1"}  # of a bundle, where the caller has one
     processes, files = [], [(folder / f"out{rank}", folder / f"error{rank}") for rank in range(len(cluster.addresses))]
     for rank, (out, error) in enumerate(files):
         with open(out, "w") as to, open(error, "w") as errors:

@@ -147,6 +147,7 @@ ELSEWHERE = {  # by command: why it does not run here, and where it does, or Non
     "poseidon time --model net.prototxt --gpu 0": (GPU, "tests/process/test_device.py::test_commands_compute_on_a_device"),
     "poseidon device_query --gpu all": (GPU, "tests/process/test_device.py::test_devices_are_shown_as_caffe_shows_them"),
     "make gpu": (GPU, "benchmarks/gpu/gpu_test.py"),
+    "python3 -m benchmarks.gpu --out FOLDER": (GPU, "benchmarks/gpu/gpu_test.py"),
     "make cuda TORCH=2.11.0": (NETWORK, "Makefile::cuda"),
     # docs/caffe
     "poseidon export deploy.prototxt model.caffemodel model.onnx": (FILES, "tests/export/test_onnx.py::test_layers"),

@@ -45,6 +45,7 @@ class Answer(NamedTuple):
     said: list  # lines of the log
     digests: list  # of its parameters after every step
     gradients: list  # of the first steps, an array or None for each parameter
+    lacks: tuple = ()  # why the machine does not show what the feature is about
 
 
 class Looks:
@@ -144,9 +145,9 @@ def work(rank, options, requests, device=None, delays=None):
     poseidon.torch.init(rank=rank, threads=1, log=lambda level, line: said.append(line), **options)
 
     def answer(name, words):
-        looks = Looks()
+        feature, looks = ALL[name](), Looks()
         free = device is None and not words.get("overlap")  # else to look is to wait for what the feature does not wait for
-        weights, exchange = train(ALL[name](), (rank,),
+        weights, exchange = train(feature, (rank,),
                                   lambda model, optimizer: (model, poseidon.torch.wrap(model, optimizer, **words)),
                                   looks if free else lambda model: None)
         if words.get("overlap"):
@@ -154,7 +155,7 @@ def work(rank, options, requests, device=None, delays=None):
         schemes = {layer: scheme for layer, (scheme, _) in exchange.plan().items()}
         exchange.detach()
         return Answer({name: tensor.cpu() for name, tensor in weights.items()}, schemes, list(said),
-                      looks.digests, looks.gradients)
+                      looks.digests, looks.gradients, feature.lacks)
 
     while (request := requests.recv()) is not None:
         name, words = request

@@ -103,13 +103,23 @@ class InParts(Counted):
 
 
 class Registered(Counted):
-    """Gradients and means are copied to and from the memory that the workers of a host share: each layer's."""
+    """Gradients and means are copied to and from the memory that the workers of a host share: each layer's. A GPU's driver
+    may register none of it: then they are copied through the workers' own, which is said."""
+
+    refused = 0
 
     def counted(self):
         from poseidon.torch.devices import Carrier
-        return Carrier, "register", int
+        return Carrier, "register", self.worth
+
+    def worth(self, taken):
+        self.refused += not taken
+        return int(taken)
 
     def check(self):
+        if self.refused and not self.count and device_type() != "late":
+            self.lacks = ("the device registers no memory that workers share",)
+            return
         assert self.count and self.count % 2 == 0, f"{self.count} ranges were registered"
 
 

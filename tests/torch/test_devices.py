@@ -116,7 +116,10 @@ def test_gradients_are_checked(planned, name, overlap):
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("name", ["Registered", "Tied", "Unused", "Thawed", "Statistics", "InParts"])
 def test_gradients_meet_in_the_memory_of_the_host(combined, name, overlap):
-    assert_trained(name, combined.train(name, overlap=overlap))
+    answers = combined.train(name, overlap=overlap)
+    assert_trained(name, answers)
+    if lacks := [words for answer in answers for words in answer.lacks]:
+        pytest.skip(lacks[0])
 
 
 @pytest.mark.parametrize("overlap", [False, True])
