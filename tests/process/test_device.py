@@ -224,6 +224,22 @@ def test_a_cuda_library_that_does_not_load_is_said(bench, tmp_path):
     assert done.out.count("^" + re.escape(f"solver_mode is GPU; {why}, and so it trains on the CPU") + "$") == 1, done.out.text
 
 
+def test_packages_of_cuda_beside_the_engine_are_loaded_with_it(bench, tmp_path):
+    """What CUDA's libraries open by name alone. In place of one, a library that says that it has been loaded."""
+    beside = engine_beside(tmp_path, bench.poseidon, "int nothing;")
+    inside = tmp_path / "torch" / "lib"
+    inside.parent.mkdir()
+    pathlib.Path(beside["LD_LIBRARY_PATH"]).rename(inside)
+    package = tmp_path / "nvidia" / "cu99" / "lib"
+    package.mkdir(parents=True)
+    (tmp_path / "said.c").write_text('#include <stdio.h>\n__attribute__((constructor)) void said(void) { fputs("loaded\\n", stderr); }')
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", package / "libnvrtc.so.99", tmp_path / "said.c"], check=True)
+    (package / "libnvrtc-builtins.so.99").write_text("no library")
+    asked = jobs.run(bench.poseidon, *bench.arguments(bench.solver(max_iter=1), ("--gpu", "0"), "asked"), cwd=bench.folder,
+                     environment={"LD_LIBRARY_PATH": str(inside)})
+    assert asked.err.lines[0] == "loaded" and asked.err.text.count("loaded\n") == 1, asked.err.text
+
+
 def test_a_cuda_library_that_brings_no_cuda_is_said(bench, tmp_path):
     """As where the engine has settled by then that it has none."""
     silent = engine_beside(tmp_path, bench.poseidon, "int nothing;")

@@ -50,13 +50,16 @@ class Passes {
     const TimePoint forward = plan::SteadyNow();
     const Result<double> loss = net_.Forward(hooks_);
     if (!loss.ok()) Fail(loss.status().message());
-    work_.Reached();
+    work_.Mark();
     const TimePoint backward = plan::SteadyNow();
+    timed_->forward_total += Milliseconds(backward - forward);
+    work_.Tell();
+    const TimePoint launched = plan::SteadyNow();
     net_.ClearParamDiffs();
     if (const Status s = net_.Backward(hooks_); !s.ok()) Fail(s.message());
-    work_.Reached();
-    timed_->forward_total += Milliseconds(backward - forward);
-    timed_->backward_total += Milliseconds(plan::SteadyNow() - backward);
+    work_.Mark();
+    timed_->backward_total += Milliseconds(plan::SteadyNow() - launched);
+    work_.Tell();
   }
 
  private:

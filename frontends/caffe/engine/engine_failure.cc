@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@
 
 namespace poseidon::caffe {
 namespace {
+
+constexpr std::int32_t kOutOfMemory = 2;  // cudaErrorMemoryAllocation: of what torch's own allocator did not ask for
 
 // Of `text`, what is between `begin` and `end`; empty where either is missing.
 std::string_view Between(std::string_view text, std::string_view begin, std::string_view end) {
@@ -39,8 +42,10 @@ Status EngineFailure(const std::exception& error) {
   if (engine == nullptr) return ThrownStatus(error);
   std::string text = engine->what_without_backtrace();
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return DeviceMemoryFailure(text);
-  if (dynamic_cast<const c10::AcceleratorError*>(&error) != nullptr) {  // its other lines say how to look for the cause in a debugger
-    return Unavailable("the device fails: " + text.substr(0, text.find('\n')));
+  if (const auto* const failed = dynamic_cast<const c10::AcceleratorError*>(&error)) {
+    text.resize(std::min(text.size(), text.find('\n')));  // the other lines say how to look for the cause in a debugger
+    if (failed->get_error_code() != kOutOfMemory) return Unavailable("the device fails: " + text);
+    return ResourceExhausted("out of memory of the device, or of the host that copies reach: " + text + "; expected fewer workers that share it");
   }
   if (std::optional<Status> missing = MissingMemory(text)) return *std::move(missing);
   std::replace(text.begin(), text.end(), '\n', ' ');

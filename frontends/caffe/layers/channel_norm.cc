@@ -48,15 +48,15 @@ at::Tensor ChannelNorm::Forward(const at::Tensor& factor, const at::Tensor& term
                                                     statistics_.variance.view(-1), /*training=*/false, /*momentum=*/0, eps_)));
 }
 
-// The kernel takes measured statistics as mean and 1 / sqrt(variance + eps), and given ones as they are.
+// The kernels take measured statistics as mean and 1 / sqrt(variance + eps), and given ones as they are. CUDA's asks for the former of given
+// ones too, where it does not make all three gradients in one go.
 ChannelNorm::Gradients ChannelNorm::Backward(const at::Tensor& gradient, const at::Tensor& factor, std::array<bool, 3> wanted) const {
   const at::Tensor mean = statistics_.mean.view(-1);
   const at::Tensor variance = statistics_.variance.view(-1);
   const auto if_given = [&](const at::Tensor& t) { return measured_ ? std::nullopt : std::optional(t); };
-  const auto if_measured = [&](const at::Tensor& t) { return measured_ ? std::optional(t) : std::nullopt; };
   const auto [in, by_factor, by_term] = at::native_batch_norm_backward(
-      Apart(gradient), in_, ForEachGroup(factor), if_given(mean), if_given(variance), if_measured(mean),
-      measured_ ? std::optional(variance.add(eps_).rsqrt_()) : std::nullopt, measured_, eps_, wanted);
+      Apart(gradient), in_, ForEachGroup(factor), if_given(mean), if_given(variance), mean, variance.add(eps_).rsqrt_(),
+      measured_, eps_, wanted);
   const auto of_all_groups = [&](const at::Tensor& t) { return t.defined() ? t.view({view_[0], view_[2]}).sum(0) : t; };
   return {wanted[0] ? Together(in) : at::Tensor(), of_all_groups(by_factor), of_all_groups(by_term)};
 }

@@ -139,9 +139,9 @@ class ConvolutionLayer : public Layer {
  private:
   bool by_columns() const { return window_.kernel.size() > 3; }
 
-  // The library's kernels compute with eight channels at least, so that of one they take several times as long.
+  // The library's kernels for the CPU compute with eight channels at least, so that of one they take several times as long.
   bool by_products() const {
-    return !transposed_ && channels_ == 1 && window_.kernel.size() == 2 && window_.dilation == Shape{1, 1};
+    return context().placement.on_host() && !transposed_ && channels_ == 1 && window_.kernel.size() == 2 && window_.dilation == Shape{1, 1};
   }
 
   // The gradients of weight and bias, a product an image.

@@ -2,9 +2,9 @@
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <limits>
 
@@ -72,8 +72,8 @@ class SoftmaxWithLossLayer final : public Layer {
     const double scale = top[0]->diff.item<double>() / normalizer_;
     at::mul_out(diff, probability_, at::Scalar(scale));
     const at::Tensor classes = Classes(diff);
-    classes.scatter_add_(1, labels_.index,
-                         at::full_like(labels_.index, -scale, diff.scalar_type()));
+    // Not by scatter_add_, which sorts on a GPU to add in a fixed order.
+    classes.sub_(at::zeros_like(classes).scatter_(1, labels_.index, at::Scalar(scale)));
     if (class_weights_.defined()) classes.mul_(LabelWeights());
     if (labels_.valid.defined()) classes.mul_(labels_.valid);
     return OkStatus();

@@ -9,8 +9,11 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <typeinfo>
 
@@ -35,14 +38,30 @@ class FirstWarning final : public c10::WarningHandler {
   std::string text;
 };
 
+// What the engine's libraries open by name alone when they first compute, and find nowhere: packages of CUDA have folders of their own beside
+// the engine's. Python's torch loads them too (`_preload_cuda_deps` of torch/__init__.py). Where one does not load, the engine says what it lacks.
+void LoadCudaPackages(const std::filesystem::path& packages) {
+  constexpr std::array<std::string_view, 4> kOpenedByName = {"libnvJitLink.so.", "libnvrtc.so.", "libnvrtc-builtins.so.", "libcublasLt.so."};
+  std::error_code ignored;
+  for (const auto& package : std::filesystem::directory_iterator(packages / "nvidia", ignored)) {
+    for (const auto& file : std::filesystem::directory_iterator(package.path() / "lib", ignored)) {
+      const std::string name = file.path().filename();
+      const auto is_it = [&](std::string_view begin) { return name.starts_with(begin); };
+      if (std::ranges::any_of(kOpenedByName, is_it)) static_cast<void>(::dlopen(file.path().c_str(), RTLD_LAZY | RTLD_LOCAL));
+    }
+  }
+}
+
 // The engine registers a device when its library is loaded, which Python does by importing it. Nothing of ours refers to that
 // library, so that one program serves engines with and without it.
 std::string LoadAccelerators() {
   Dl_info engine{};
   if (::dladdr(reinterpret_cast<const void*>(&at::accelerator::deviceCount), &engine) == 0) return {};
-  const std::filesystem::path beside = std::filesystem::path(engine.dli_fname).parent_path() / "libtorch_cuda.so";
+  const std::filesystem::path folder = std::filesystem::path(engine.dli_fname).parent_path();  // torch/lib
+  const std::filesystem::path beside = folder / "libtorch_cuda.so";
   std::error_code ignored;
   if (!std::filesystem::exists(beside, ignored)) return {};
+  LoadCudaPackages(folder / ".." / "..");
   if (::dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) return ::dlerror();
   // The first who asks the engine for CUDA settles whether it has it.
   const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
@@ -99,7 +118,7 @@ Result<Placement> Placement::OnAccelerator(int index) {
   const at::Device device(*at::accelerator::getAccelerator(), static_cast<at::DeviceIndex>(index));
   // Its first use fails where the driver is too old, or where another program holds all of its memory.
   POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
-    GuardOf(device).setDevice(device);
+    Placement(device).MakeCurrent();
     static_cast<void>(at::empty({1}, at::TensorOptions().device(device)));
     return OkStatus();
   }).WithPrefix(device.str()));
@@ -110,6 +129,8 @@ void AllowTf32() {
   at::globalContext().setFloat32MatmulPrecision("high");
   at::globalContext().setAllowTF32CuDNN(true);
 }
+
+void Placement::MakeCurrent() const { GuardOf(device_).setDevice(device_); }
 
 at::Stream Placement::stream() const { return GuardOf(device_).getStream(device_); }
 

@@ -42,6 +42,9 @@ class Placement {
 
   // The rest is of a device: not on_host().
 
+  // Makes it the calling thread's current one. A thread that uses a device for long does so first: whatever else puts the device back that was
+  // current before makes CUDA begin to use that one too, with memory of its own.
+  void MakeCurrent() const;
   at::Stream stream() const;  // the current one
   at::Stream NewStream() const;
   // A moment in the work of the current stream: when all that was launched before is done. `timed`: its time is asked for.

@@ -2,6 +2,7 @@
 #include "frontends/caffe/solver/gradient_norm.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -61,8 +62,8 @@ double Sum(const at::Tensor& tensor) {
 at::Tensor SumsOnDevice(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> sums;
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor numbers = tensor.to(at::kDouble);
-    sums.push_back(numbers.mul(numbers).sum());
+    // Numbers become double as they are added: copies of a large layer as double may not fit.
+    sums.push_back(at::linalg_vector_norm(tensor, 2, /*dim=*/at::OptionalIntArrayRef(), /*keepdim=*/false, at::kDouble).square());
   }
   return at::stack(sums);
 }

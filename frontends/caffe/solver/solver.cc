@@ -266,7 +266,8 @@ Status Solver::Step(std::uint64_t iterations) {
   }
   stopped_ |= Broken();
   POSEIDON_RETURN_IF_ERROR(FinishPending());
-  work_.Reached();
+  work_.Mark();
+  work_.Tell();
   return OkStatus();
 }
 
@@ -436,10 +437,11 @@ Status Solver::ForwardBackward(int pass, double* loss) {
   if (options_.feed) POSEIDON_RETURN_IF_ERROR(options_.feed(*net_, net_->pass()));
   POSEIDON_ASSIGN_OR_RETURN(*loss, net_->Forward(hooks_));
   updated_ = true;
-  work_.Reached();
+  work_.Mark();  // the loss is here, and so all that it came from is done
   NoteLossCounts();
   if (!std::isfinite(*loss) && !not_finite_) NoteNotFinite(FindNotFinite(*net_, position_.iteration, *loss));
   POSEIDON_RETURN_IF_ERROR(net_->Backward(hooks_));
+  work_.Tell();  // while the device has that to do
   if (debugs_) DebugAllParams(*net_, Debug());
   return OkStatus();
 }

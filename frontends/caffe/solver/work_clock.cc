@@ -43,22 +43,27 @@ void WorkClock::End(Work work, int layer, std::uint64_t iteration) {
   launched_.push_back({ended, {*std::exchange(begin_, std::nullopt), Record()}});
 }
 
-// The device's clock is not the host's: a moment that both know ties them together.
-void WorkClock::Reached() {
+void WorkClock::Mark() {
+  Tell();
   if (launched_.empty()) return;
-  c10::Event now = Record();
-  now.synchronize();
-  const TimePoint here = plan::SteadyNow();
-  for (Launched& one : launched_) {
+  mark_.emplace(Record());
+  mark_->synchronize();
+  marked_at_ = plan::SteadyNow();
+  std::swap(marked_, launched_);
+}
+
+void WorkClock::Tell() {
+  if (!mark_) return;
+  for (Launched& one : marked_) {
     auto& [begin, end] = one.events;
-    one.work.begin = here + -Between(begin, now);
-    one.work.end = here + -Between(end, now);
+    one.work.begin = marked_at_ + -Between(begin, *mark_);
+    one.work.end = marked_at_ + -Between(end, *mark_);
     tell_(one.work);
     spare_.push_back(std::move(begin));
     spare_.push_back(std::move(end));
   }
-  spare_.push_back(std::move(now));
-  launched_.clear();
+  spare_.push_back(*std::exchange(mark_, std::nullopt));
+  marked_.clear();
 }
 
 }  // namespace poseidon::caffe

@@ -25,7 +25,7 @@ struct LayerWork {
 };
 
 // When the work on layers began and ended. On the host that is known as it ends. On a device, to which it is only launched then, it is
-// measured by events around it in the current stream, and known at the next Reached.
+// measured by events around it in the current stream, and known at the next Mark.
 //
 // Thread: one.
 class WorkClock {
@@ -35,8 +35,10 @@ class WorkClock {
   void Begin();
   // Of the work that began last.
   void End(Work work, int layer, std::uint64_t iteration);
-  // Tells of all work that has ended so far and was not told yet, in its order. Waits for a device to have done it.
-  void Reached();
+  // Waits until a device has done all work that has ended so far. Tells of what an earlier Mark left untold.
+  void Mark();
+  // Tells of the work up to the last Mark, in its order. Some microseconds a layer on a device, in which it should have something to do.
+  void Tell();
 
  private:
   using Events = std::pair<c10::Event, c10::Event>;  // around the work
@@ -50,7 +52,10 @@ class WorkClock {
   const std::function<void(const LayerWork&)> tell_;
   TimePoint began_;                       // on the host
   std::optional<c10::Event> begin_;       // on a device
-  std::vector<Launched> launched_;
+  std::vector<Launched> launched_;        // behind the last mark
+  std::vector<Launched> marked_;
+  std::optional<c10::Event> mark_;        // a moment that both clocks know: the device's is not the host's
+  TimePoint marked_at_;
   std::vector<c10::Event> spare_;         // to be recorded again
 };
 

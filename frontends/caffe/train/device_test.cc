@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
@@ -284,6 +285,15 @@ TEST_F(CopyTest, OfADeviceThatIsLostFail) {
   }).status();
   lose_after(-1);
   EXPECT_EQ(status.ToString(), "UNAVAILABLE: the device fails: late error: unspecified launch failure");
+}
+
+TEST(EngineFailureTest, MemoryThatTheDriverLacksIsNoDeviceThatFails) {
+  const c10::SourceLocation here{__func__, __FILE__, __LINE__};
+  EXPECT_EQ(EngineFailure(c10::AcceleratorError(here, 2, "CUDA error: out of memory\nCompile with advice.")).ToString(),
+            "RESOURCE_EXHAUSTED: out of memory of the device, or of the host that copies reach: CUDA error: out of memory; expected fewer "
+            "workers that share it");
+  EXPECT_EQ(EngineFailure(c10::AcceleratorError(here, 719, "CUDA error: lost\nCompile with advice.")).ToString(),
+            "UNAVAILABLE: the device fails: CUDA error: lost");
 }
 
 // ---- placement

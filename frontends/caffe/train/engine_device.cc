@@ -27,6 +27,14 @@ int CallCuda(const char* name, Arguments... arguments) {
   return function == nullptr ? -1 : function(arguments...);
 }
 
+// For as long as the thread lives. Where the device is lost by then, what is asked of it next says so.
+void Use(const Placement& placement) {
+  static_cast<void>(RunOnEngine([&] {
+    placement.MakeCurrent();
+    return OkStatus();
+  }));
+}
+
 // CUDA's error; -1 where there is no such function. On the thread's first call for a device CUDA makes a context there, which takes
 // memory: only on its own.
 template <typename... Arguments>
@@ -84,7 +92,7 @@ void EngineDevice::Way::Copy(Memory from, Memory to, std::size_t bytes, const de
 }
 
 void EngineDevice::Way::Wait() {
-  const c10::DeviceGuard guard(placement_.device());
+  Use(placement_);
   for (;;) {
     std::optional<UnderWay> next;
     {
@@ -109,7 +117,9 @@ void EngineDevice::Way::Wait() {
 }
 
 EngineDevice::EngineDevice(Executor& executor, const Placement& placement)
-    : placement_(placement), name_(placement.name()), out_(executor, placement), back_(executor, placement) {}
+    : placement_(placement), name_(placement.name()), out_(executor, placement), back_(executor, placement) {
+  Use(placement_);  // on the executor's thread, which launches copies and gives events up
+}
 
 EngineDevice::~EngineDevice() = default;
 

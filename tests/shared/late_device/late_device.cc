@@ -623,6 +623,12 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!Launched(op, stack)) at::native::cpu_fallback(op, stack);
 }
 
+// As CUDA's, which takes nothing for these but where it makes all three gradients in one go, also where it uses the statistics that are given.
+void BatchNormBackward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  for (const std::size_t saved : {5, 6}) TORCH_CHECK(torch::jit::peek(*stack, saved, 10).isTensor(), "save_mean and save_invstd should always be defined");
+  Fallback(op, stack);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
@@ -638,6 +644,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("record_stream", RecordStream);
   library.impl("_local_scalar_dense", LocalScalar);
   library.impl("native_batch_norm", BatchNorm);
+  library.impl("native_batch_norm_backward", torch::CppFunction::makeFromBoxedFunction<&BatchNormBackward>());
   library.impl("convolution_overrideable", Convolution);
   library.impl("convolution_backward_overrideable", ConvolutionBackward);
 }
