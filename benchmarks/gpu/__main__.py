@@ -110,12 +110,11 @@ class Ended(typing.NamedTuple):
 
 
 def end(program: subprocess.Popen[bytes]) -> None:
-    """Ends a program that still runs, and its children: it is asked first, as gpu_bench.py ends its own."""
+    """Ends a program that still runs, which is asked first, as gpu_bench.py ends its own; and what of its children is left."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if program.poll() is not None:
-            return
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(program.pid, number)
+            if program.poll() is None or number == signal.SIGKILL:
+                os.killpg(program.pid, number)
             program.wait(PATIENCE)
 
 
@@ -323,6 +322,8 @@ def ddp(run: Run) -> Rows:
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in ended.out.splitlines() if line.startswith("|")]
     yield from (line for line in lines if not set(line[0]) <= {"-", ":"})
     ended.check(1 if any("FAILED" in cell for line in lines for cell in line) else 0)
+    if len(lines) < 3:  # heads and the line below them
+        raise Failed(f"{ended.name} said no row: {ended.last_words()}")
 
 
 def steps(run: Run) -> Rows:
@@ -331,9 +332,11 @@ def steps(run: Run) -> Rows:
     ended = run.ended(sys.executable, "-B", ROOT / "benchmarks" / "trainer_bench.py", "--poseidon", run.program("poseidon"), "--only", "eager", "--gpu", "--nets",
                       "LeNet,AlexNet,GoogLeNet,ResNet-50,VGG19", "--repeats", 2, seconds=150)
     yield ["forward and backward of", "trainer, ms", "eager PyTorch, ms", "trainer / PyTorch"]
-    for found in re.finditer(r"eager +(\S+): ours ([\d.]+) ms, eager PyTorch ([\d.]+) ms, ours/eager ([\d.]+ \[.*?\])", ended.out):
-        yield list(found.groups())
+    found = re.findall(r"eager +(\S+): ours ([\d.]+) ms, eager PyTorch ([\d.]+) ms, ours/eager ([\d.]+ \[.*?\])", ended.out)
+    yield from (list(cells) for cells in found)
     ended.check()
+    if not found:
+        raise Failed(f"{ended.name} said no step: {ended.last_words()}")
 
 
 def tensorflow(run: Run) -> Rows:
@@ -363,7 +366,7 @@ def device_words(run: Run) -> str:
     if run.options.device:
         return f"a device of the tests ({run.options.device.name})"
     seen = run.ended(sys.executable, "-B", pathlib.Path(__file__).with_name("see.py"), seconds=150)
-    if seen.code:
+    if seen.code != 0:
         there = ", though /dev/nvidia0 is there" if pathlib.Path("/dev/nvidia0").exists() else ""
         sys.exit(f"gpu: torch cannot compute on a GPU here{there} ({seen.late or seen.last_words()}), expected a GPU, a CUDA build of torch and a driver "
                  "that it accepts, or --device LIBRARY")
@@ -460,9 +463,11 @@ def main(words: list[str]) -> int:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             rows, stopped = attempt(part, Run(options, pathlib.Path(folder), ends))
-        record[part] = {"device": device, "date": machine.today(), "commit": commit, "programs": programs_commit, "rows": rows,
-                        "skipped": f"{stopped.words}: {stopped}." if stopped else "", "seconds": round(time.monotonic() - began, 1)}
-        print(f"\n{WORDS[part]} ({record[part]['seconds']} s)\n{shown(record[part])}", flush=True)
+        found = {"device": device, "date": machine.today(), "commit": commit, "programs": programs_commit, "rows": rows,
+                 "skipped": f"{stopped.words}: {stopped}." if stopped else "", "seconds": round(time.monotonic() - began, 1)}
+        print(f"\n{WORDS[part]} ({found['seconds']} s)\n{shown(found)}", flush=True)
+        if rows or isinstance(stopped, Failed) or not record.get(part, {}).get("rows"):  # what did not run takes no measured row away
+            record[part] = found
         failed |= isinstance(stopped, Failed) or any(is_bad(cell) for row in rows[1:] for cell in row)
         cut += [part] if isinstance(stopped, Cut) else []
         keep(record, options)

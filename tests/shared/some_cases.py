@@ -14,6 +14,7 @@ PARTS_OF_OTHERS = 3
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes more than ten seconds; under `make test` a sixth of these run")
+    config.addinivalue_line("markers", "always: takes no second, and always runs")
     config.addinivalue_line("markers", "counted: how many cases there are is a setting of its own, and all of them run")
 
 
@@ -24,7 +25,7 @@ def pytest_collection_modifyitems(config, items):
     turn = zlib.crc32(chosen.encode())
     cases = {}
     for item in items:
-        if item.get_closest_marker("long") is None and item.get_closest_marker("counted") is None:
+        if all(item.get_closest_marker(name) is None for name in ("long", "counted", "always")):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left_out = [item for item in items
                 if item.get_closest_marker("long") is not None and (zlib.crc32(item.name.encode()) - turn) % PARTS_OF_LONG != 0]

@@ -4,8 +4,11 @@ import ctypes
 import pathlib
 import re
 
+import pytest
+
 from poseidon import library
 
+pytestmark = pytest.mark.always
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "poseidon" / "c"
 PARTS = [FOLDER / name for name in ("job.h", "step.h", "observation.h", "place.h")]
 SCALARS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32,
@@ -68,7 +71,7 @@ def test_numbers():
     assert number("FACTORS") == library.FACTORS
     assert (number("GIVEN_RANK"), number("GIVEN_WORKERS")) == (library.GIVEN_RANK, library.GIVEN_WORKERS)
     assert (number("FORWARD"), number("BACKWARD")) == (library.FORWARD, library.BACKWARD)
-    assert [number(f"LANE_{lane.upper()}") for lane in library.LANES] == list(range(len(library.LANES)))
+    assert [number("LANE_" + lane.upper().replace(" ", "_")) for lane in library.LANES] == list(range(len(library.LANES)))
     assert library.WIRE == {"auto": number("WIRE_AUTO"), "tls": number("WIRE_TLS"), "auth": number("WIRE_AUTH"),
                             "plain": number("WIRE_PLAIN")}
     assert library.POLICY == {"time": number("POLICY_TIME"), "bytes": number("POLICY_BYTES")}

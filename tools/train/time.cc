@@ -51,14 +51,13 @@ class Passes {
     const Result<double> loss = net_.Forward(hooks_);
     if (!loss.ok()) Fail(loss.status().message());
     work_.Mark();
-    const TimePoint backward = plan::SteadyNow();
-    timed_->forward_total += Milliseconds(backward - forward);
+    timed_->forward_total += Milliseconds(plan::SteadyNow() - forward);
     work_.Tell();
-    const TimePoint launched = plan::SteadyNow();
+    const TimePoint backward = plan::SteadyNow();
     net_.ClearParamDiffs();
     if (const Status s = net_.Backward(hooks_); !s.ok()) Fail(s.message());
     work_.Mark();
-    timed_->backward_total += Milliseconds(plan::SteadyNow() - launched);
+    timed_->backward_total += Milliseconds(plan::SteadyNow() - backward);
     work_.Tell();
   }
 

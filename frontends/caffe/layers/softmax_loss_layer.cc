@@ -4,7 +4,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <limits>
 
@@ -72,8 +71,8 @@ class SoftmaxWithLossLayer final : public Layer {
     const double scale = top[0]->diff.item<double>() / normalizer_;
     at::mul_out(diff, probability_, at::Scalar(scale));
     const at::Tensor classes = Classes(diff);
-    // Not by scatter_add_, which sorts on a GPU to add in a fixed order.
-    classes.sub_(at::zeros_like(classes).scatter_(1, labels_.index, at::Scalar(scale)));
+    // Every label has its own place. A tensor of numbers to add would be sorted on a GPU, so that sums have one order.
+    classes.scatter_(1, labels_.index, at::Scalar(-scale), "add");
     if (class_weights_.defined()) classes.mul_(LabelWeights());
     if (labels_.valid.defined()) classes.mul_(labels_.valid);
     return OkStatus();

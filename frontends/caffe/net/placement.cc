@@ -38,8 +38,9 @@ class FirstWarning final : public c10::WarningHandler {
   std::string text;
 };
 
-// What the engine's libraries open by name alone when they first compute, and find nowhere: packages of CUDA have folders of their own beside
-// the engine's. Python's torch loads them too (`_preload_cuda_deps` of torch/__init__.py). Where one does not load, the engine says what it lacks.
+// Libraries that those of the engine open by name when they first compute. Each package of CUDA has a folder of its own beside the engine's,
+// where a name alone does not find them, but one that is loaded is found. Python's torch loads them too (`_preload_cuda_deps` of
+// torch/__init__.py). Where one does not load, the engine says what it lacks.
 void LoadCudaPackages(const std::filesystem::path& packages) {
   constexpr std::array<std::string_view, 4> kOpenedByName = {"libnvJitLink.so.", "libnvrtc.so.", "libnvrtc-builtins.so.", "libcublasLt.so."};
   std::error_code ignored;

@@ -42,8 +42,8 @@ class Placement {
 
   // The rest is of a device: not on_host().
 
-  // Makes it the calling thread's current one. A thread that uses a device for long does so first: whatever else puts the device back that was
-  // current before makes CUDA begin to use that one too, with memory of its own.
+  // Makes it the calling thread's current one. A thread that uses a device for long does so first. An event makes the device that was
+  // current before it current again, and CUDA takes memory of a device when it becomes current.
   void MakeCurrent() const;
   at::Stream stream() const;  // the current one
   at::Stream NewStream() const;

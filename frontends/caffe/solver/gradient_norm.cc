@@ -2,7 +2,6 @@
 #include "frontends/caffe/solver/gradient_norm.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -21,6 +20,8 @@ constexpr std::int64_t kBlock = 8192;
 constexpr std::int64_t kLanes = 8;
 // Blocks that one thread takes at least; fewer are not worth waking another.
 constexpr std::int64_t kGrain = 64;
+// Numbers of a device that become double at once: a layer of VGG's would take GBs.
+constexpr std::int64_t kPiece = std::int64_t{1} << 24;
 
 template <typename T>
 double BlockSum(const T* x, std::int64_t count) {
@@ -62,8 +63,9 @@ double Sum(const at::Tensor& tensor) {
 at::Tensor SumsOnDevice(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> sums;
   for (const at::Tensor& tensor : tensors) {
-    // Numbers become double as they are added: copies of a large layer as double may not fit.
-    sums.push_back(at::linalg_vector_norm(tensor, 2, /*dim=*/at::OptionalIntArrayRef(), /*keepdim=*/false, at::kDouble).square());
+    for (const at::Tensor& piece : tensor.reshape({-1}).split(kPiece)) {
+      sums.push_back(piece.to(at::kDouble).square().sum());
+    }
   }
   return at::stack(sums);
 }

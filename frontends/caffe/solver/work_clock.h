@@ -37,7 +37,7 @@ class WorkClock {
   void End(Work work, int layer, std::uint64_t iteration);
   // Waits until a device has done all work that has ended so far. Tells of what an earlier Mark left untold.
   void Mark();
-  // Tells of the work up to the last Mark, in its order. Some microseconds a layer on a device, in which it should have something to do.
+  // Tells of the work up to the last Mark, in its order. It takes some microseconds a layer on a device, which should be computing meanwhile.
   void Tell();
 
  private:

@@ -36,8 +36,8 @@ PREPARED = "_is_accelerate_prepared"  # Accelerate's mark of what it has prepare
 
 class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # Accelerate has no annotations
     """accelerate.Accelerator, with its arguments by name, in which Poseidon takes DistributedDataParallel's place. `device`
-    ("cuda:1") is where models and batches go: by default the accelerator (GPU) with the worker's number on its host, and the CPU
-    where there is none or `cpu=True` says so. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and
+    ("cuda:1") is where models and batches go: by default the accelerator (GPU) with the worker's number on its host, by turns
+    where there are fewer, and the CPU where there is none or `cpu=True` says so. Of DistributedDataParallelKwargs broadcast_buffers counts, hooks are refused, and
     the rest has no effect. All workers make one. Belongs to the thread that trains."""
 
     def __init__(self, device: str | torch.device | None = None, cpu: bool = False, **options: Any) -> None:

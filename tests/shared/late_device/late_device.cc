@@ -623,7 +623,8 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!Launched(op, stack)) at::native::cpu_fallback(op, stack);
 }
 
-// As CUDA's, which takes nothing for these but where it makes all three gradients in one go, also where it uses the statistics that are given.
+// As CUDA's, which asks for what the forward pass saved. It does so too where it uses given statistics, but where it makes all three gradients in
+// one go.
 void BatchNormBackward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const std::size_t saved : {5, 6}) TORCH_CHECK(torch::jit::peek(*stack, saved, 10).isTensor(), "save_mean and save_invstd should always be defined");
   Fallback(op, stack);

@@ -91,8 +91,8 @@ class Streams:
     def copy(self, stream: Any, moves: Moves) -> Any:
         """The event at which they have been made. A thread that waits for it sleeps. Nothing of it is differentiated.
 
-        The device is made current around the stream: a stream that is left alone makes the thread's device before current again, and
-        CUDA then begins to use that one, half a GB of it."""
+        The device is current meanwhile. Otherwise the end of the stream's block would make the thread's own device current, and CUDA
+        takes half a GB of a device when it becomes current."""
         with torch.no_grad(), self.module.device(self.device), self.module.stream(stream):
             for source, into in moves:
                 into.copy_(source, non_blocking=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -43,13 +44,22 @@ def speeds(step: Callable[[], object], seconds: float = 1.0) -> list[float]:
 
 
 def finish() -> None:
-    """Waits for what the devices of this process were given: those on which it has memory, since a model need not be on the current one,
-    and waiting for another would begin to use it."""
+    """Waits for the current device, and for others on which this process has memory: a model need not be on the current one, and CUDA takes
+    memory of a device that is waited for."""
     kind = accelerator()
     if kind is None:
         return
     module = module_of(kind)
-    allocated = getattr(module, "memory_allocated", None)
+    wait = torch.accelerator.synchronize if hasattr(torch, "accelerator") else module.synchronize  # that of torch.mps takes no number
+    wait()
     for number in range(module.device_count()):
-        if allocated is None or allocated(number) > 0:
-            module.synchronize(number)
+        if has_memory(module, number):
+            wait(number)
+
+
+def has_memory(module: Any, number: int) -> bool:
+    """Whether torch has memory of this device. True where the kind of device does not count it."""
+    try:
+        return bool(module.memory_allocated(number))
+    except (AttributeError, RuntimeError):  # another allocator than torch's counts none
+        return not hasattr(module, "memory_allocated")
