@@ -34,7 +34,7 @@ class Feature:
     goes_on = True  # where the tests are to train for longer
     tolerance = 1e-5
     by_rank = False  # the reference averages gradients
-    lacks = ()  # why the machine does not show what the feature is about; it trains there all the same
+    lacks = ""  # why the machine does not show what the feature is about; it trains there all the same
     optimizer_arguments = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 
     def model(self):

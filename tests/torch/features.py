@@ -45,7 +45,7 @@ class Answer(NamedTuple):
     said: list  # lines of the log
     digests: list  # of its parameters after every step
     gradients: list  # of the first steps, an array or None for each parameter
-    lacks: tuple = ()  # why the machine does not show what the feature is about
+    lacks: str = ""  # why the machine does not show what the feature is about
 
 
 class Looks:

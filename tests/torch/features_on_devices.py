@@ -118,7 +118,7 @@ class Registered(Counted):
 
     def check(self):
         if self.refused and not self.count and device_type() != "late":
-            self.lacks = ("the device registers no memory that workers share",)
+            self.lacks = "the device registers no memory that workers share"
             return
         assert self.count and self.count % 2 == 0, f"{self.count} ranges were registered"
 

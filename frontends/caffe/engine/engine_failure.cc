@@ -43,7 +43,7 @@ Status EngineFailure(const std::exception& error) {
   std::string text = engine->what_without_backtrace();
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return DeviceMemoryFailure(text);
   if (const auto* const failed = dynamic_cast<const c10::AcceleratorError*>(&error)) {
-    text.resize(std::min(text.size(), text.find('\n')));  // the other lines say how to look for the cause in a debugger
+    text = text.substr(0, text.find('\n'));  // the other lines say how to look for the cause in a debugger
     if (failed->get_error_code() != kOutOfMemory) return Unavailable("the device fails: " + text);
     return ResourceExhausted("out of memory of the device, or of the host that copies reach: " + text + "; expected fewer workers that share it");
   }

@@ -116,14 +116,14 @@ Result<Placement> Placement::OnAccelerator(int index) {
   }
   static const bool set_up = (ComputeAsOnTheHost(), true);
   static_cast<void>(set_up);
-  const at::Device device(*at::accelerator::getAccelerator(), static_cast<at::DeviceIndex>(index));
+  const Placement placement(at::Device(*at::accelerator::getAccelerator(), static_cast<at::DeviceIndex>(index)));
   // Its first use fails where the driver is too old, or where another program holds all of its memory.
   POSEIDON_RETURN_IF_ERROR(RunOnEngine([&] {
-    Placement(device).MakeCurrent();
-    static_cast<void>(at::empty({1}, at::TensorOptions().device(device)));
+    placement.MakeCurrent();
+    static_cast<void>(at::empty({1}, at::TensorOptions().device(placement.device())));
     return OkStatus();
-  }).WithPrefix(device.str()));
-  return Placement(device);
+  }).WithPrefix(placement.name()));
+  return placement;
 }
 
 void AllowTf32() {

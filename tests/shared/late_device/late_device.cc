@@ -623,8 +623,8 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!Launched(op, stack)) at::native::cpu_fallback(op, stack);
 }
 
-// As CUDA's, which asks for what the forward pass saved. It does so too where it uses given statistics, but where it makes all three gradients in
-// one go.
+// As CUDA's operator, which fails without what the forward pass saved, also where statistics are given. CUDA's own does without it where one
+// kernel makes all three gradients.
 void BatchNormBackward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const std::size_t saved : {5, 6}) TORCH_CHECK(torch::jit::peek(*stack, saved, 10).isTensor(), "save_mean and save_invstd should always be defined");
   Fallback(op, stack);
