@@ -6,6 +6,8 @@ POSEIDON_CASES is the commit, from which the choice follows, or `all`, as where 
 import os
 import zlib
 
+import pytest
+
 MANY = 4  # cases; of a test with fewer all or none run
 PARTS = 12
 PARTS_OF_LONG = 6
@@ -18,6 +20,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "counted: how many cases there are is a setting of its own, and all of them run")
 
 
+@pytest.hookimpl(trylast=True)  # after -k, which would leave out what was chosen of all
 def pytest_collection_modifyitems(config, items):
     chosen = os.environ.get("POSEIDON_CASES", "all")
     if chosen == "all":
@@ -38,7 +41,7 @@ def pytest_collection_modifyitems(config, items):
         others = [item for item in of_one if (zlib.crc32(item.callspec.id.encode()) - turn) % PARTS != 0]
         left_out += others if len(others) < len(of_one) else others[1:]
     gone = set(left_out)
-    kept = [item for item in items if item not in gone] or items[:1]  # pytest takes none for a failure
+    kept = [item for item in items if item not in gone] or items[turn % max(len(items), 1):][:1]  # pytest takes none for a failure
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
 
