@@ -8,11 +8,11 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "poseidon/base/exception.h"
 #include "poseidon/base/result.h"
 #include "poseidon/c/poseidon.h"
 #include "poseidon/tensor/view.h"
@@ -120,10 +120,8 @@ template <typename F>
 poseidon_code Answering(poseidon_status* to, F f) {
   try {
     return Answer(f(), to);
-  } catch (const std::bad_alloc&) {
-    return Answer(ResourceExhausted("no memory is left"), to);
-  } catch (const std::exception& e) {
-    return Answer(Internal(e.what()), to);
+  } catch (const std::exception& error) {
+    return Answer(ThrownStatus(error), to);
   } catch (...) {
     return Answer(Internal("a callback threw something that is no std::exception"), to);
   }
