@@ -44,8 +44,7 @@ struct ClusterSpec {
   }
   // Of every host (plan/hosts.h).
   std::uint16_t leaders() const { return LeadersPerHost(host_of_rank, servers); }
-  // How many members a link's traffic is divided among: a host's leaders. 1 where every worker has a link of its own.
-  std::uint16_t sharers_of_link() const { return factors_are_flat() ? std::uint16_t{1} : leaders(); }
+  std::uint16_t sharers_of_link() const { return SharersOfLink(host_of_rank, servers); }
   // Shards of the key-value store.
   std::uint16_t shards() const {
     return static_cast<std::uint16_t>(servers == 0 ? contributors() : servers);

@@ -11,6 +11,7 @@
 
 #include "poseidon/base/check.h"
 #include "poseidon/base/wrapped.h"
+#include "poseidon/plan/hosts.h"
 #include "poseidon/plan/plan_model.h"
 #include "poseidon/plan/units.h"
 
@@ -151,8 +152,7 @@ std::string PlanSummary(const Plan& plan, double measured_step_seconds) {
                                  : "nothing is sent");
   } else {
     const std::uint16_t leaders = plan.cluster.leaders();
-    const std::uint32_t hosts = plan.cluster.contributors();
-    text += std::to_string(plan.cluster.workers) + " workers combine on " + (hosts == 1 ? "one host" : std::to_string(hosts) + " hosts") + "; " +
+    text += std::to_string(plan.cluster.workers) + " workers combine on " + HostsText(plan.cluster.contributors()) + "; " +
             (leaders > 1 ? std::to_string(leaders) + " of each exchange for it, and send " : "a host sends ") +
             BytesText(plan.bytes_sent) + (leaders > 1 ? " each per step at most" : " per step");
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <string>
 
 namespace poseidon::plan {
 
@@ -48,6 +49,12 @@ std::uint16_t LeadersPerHost(std::span<const std::uint32_t> host_of_rank, std::u
 bool FactorsAreFlat(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers) {
   return servers == 0 && HostCount(host_of_rank) == 1;
 }
+
+std::uint16_t SharersOfLink(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers) {
+  return FactorsAreFlat(host_of_rank, servers) ? std::uint16_t{1} : LeadersPerHost(host_of_rank, servers);
+}
+
+std::string HostsText(std::uint32_t hosts) { return hosts == 1 ? "one host" : std::to_string(hosts) + " hosts"; }
 
 bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers) {
   if (host_of_rank.empty()) return true;

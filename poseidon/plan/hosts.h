@@ -63,6 +63,13 @@ std::uint16_t LeadersPerHost(std::span<const std::uint32_t> host_of_rank, std::u
 // copied to each.
 bool FactorsAreFlat(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers);
 
+// Among how many members a link's traffic is divided: a host's leaders; 1 where every worker has a link of its own (flat workers, and
+// those of FactorsAreFlat).
+std::uint16_t SharersOfLink(std::span<const std::uint32_t> host_of_rank, std::uint32_t servers);
+
+// "one host", "3 hosts".
+std::string HostsText(std::uint32_t hosts);
+
 // True for what HostOfRank can have answered about so many workers.
 bool AreHosts(std::span<const std::uint32_t> host_of_rank, std::uint32_t workers);
 

@@ -88,6 +88,8 @@ std::uint16_t Member::leaders() const { return plan::LeadersPerHost(host_of_rank
 
 bool Member::factors_are_flat() const { return plan::FactorsAreFlat(host_of_rank, servers()); }
 
+std::uint16_t Member::sharers_of_link() const { return plan::SharersOfLink(host_of_rank, servers()); }
+
 std::size_t Member::place_on_host() const {
   if (!levelled() || !is_worker()) return 0;
   const std::vector<std::uint16_t> ranks = plan::RanksOf(host_of_rank, host_of_rank[rank.value()]);

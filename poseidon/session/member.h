@@ -80,10 +80,9 @@ class Member {
   // in rank order. 1 and 0 for flat workers.
   std::uint16_t leaders() const;
   std::size_t place_on_host() const;
-  // Whether factors go from worker to worker all the same (plan::FactorsAreFlat): then every worker has a link of its own, and is
-  // its only sharer.
+  // Whether factors go from worker to worker all the same (plan::FactorsAreFlat).
   bool factors_are_flat() const;
-  std::uint16_t sharers_of_link() const { return factors_are_flat() ? std::uint16_t{1} : leaders(); }
+  std::uint16_t sharers_of_link() const;  // plan::SharersOfLink
   // What lane 0 carries of the layers, where members have so many lanes.
   plan::LaneShare ShareOf(std::uint16_t lanes) const;
 

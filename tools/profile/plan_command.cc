@@ -16,6 +16,7 @@
 #include "poseidon/base/wrapped.h"
 #include "poseidon/plan/compression.h"
 #include "poseidon/plan/explain.h"
+#include "poseidon/plan/hosts.h"
 #include "poseidon/plan/lanes.h"
 #include "poseidon/plan/units.h"
 #include "poseidon/sync/strategy.h"
@@ -127,7 +128,7 @@ std::string PointText(const Point& point, const Profile& profile, const Setting&
   };
   std::string where = std::to_string(point.workers) + " workers";
   if (!plan.cluster.host_of_rank.empty()) {
-    where += plan.cluster.contributors() == 1 ? " on one host" : " on " + std::to_string(plan.cluster.contributors()) + " hosts";
+    where += " on " + plan::HostsText(plan.cluster.contributors());
   }
   if (setting.servers > 0) where += " and " + std::to_string(setting.servers) + " servers";
   const std::string held = setting.bandwidth > 0 ? ", held to " + RateText(setting.bandwidth) : "";
