@@ -40,10 +40,11 @@ class FakeEvent final : public EventState {
 
 }  // namespace
 
-// The addresses are reserved and never mapped, so host code that reads one crashes; the bytes are in `bytes_`.
+// The addresses are reserved and never mapped, so host code that reads one crashes; the bytes are in `bytes_`, of which pages are used
+// where something is allocated.
 class FakeDevice::Memory {
  public:
-  explicit Memory(std::size_t size) : bytes_(size, kPoison) {
+  explicit Memory(std::size_t size) : memory_(std::make_unique_for_overwrite<std::byte[]>(size)), bytes_(memory_.get(), size) {
     void* const base =
         ::mmap(nullptr, std::max<std::size_t>(size, 1), PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -68,14 +69,14 @@ class FakeDevice::Memory {
                                " bytes has no room for " + std::to_string(size));
     }
     used_.emplace(begin, taken);
-    Poison(MutableBytes(bytes_).subspan(begin, size));
+    Poison(bytes_.subspan(begin, size));
     return DeviceSpan{base_ + begin, size};
   }
   void Free(DeviceSpan span) {
     MutexLock lock(mutex_);
     const auto used = used_.find(OffsetOf(span));
     POSEIDON_CHECK(used != used_.end(), "what is freed was allocated");
-    Poison(MutableBytes(bytes_).subspan(used->first, used->second));
+    Poison(bytes_.subspan(used->first, used->second));
     used_.erase(used);
   }
   MutableBytes At(DeviceSpan span) {
@@ -86,7 +87,7 @@ class FakeDevice::Memory {
     const auto [used, used_size] = *std::prev(after);
     POSEIDON_CHECK(begin - used <= used_size && span.size <= used_size - (begin - used),
                    "a span is within one allocation");
-    return MutableBytes(bytes_).subspan(begin, span.size);
+    return bytes_.subspan(begin, span.size);
   }
 
  private:
@@ -98,7 +99,8 @@ class FakeDevice::Memory {
   }
 
   std::byte* base_ = nullptr;
-  ByteBuffer bytes_;
+  const std::unique_ptr<std::byte[]> memory_;
+  const MutableBytes bytes_;
   Mutex mutex_;
   std::map<std::size_t, std::size_t> used_ POSEIDON_GUARDED_BY(mutex_);
 };
