@@ -16,6 +16,7 @@ import time
 import cores
 
 PERIOD = 0.010
+HELD = 0.001  # seconds that no reading takes
 SELF = pathlib.Path(__file__).resolve()
 
 
@@ -97,7 +98,11 @@ def sample(path, nodes):
     deadline = time.monotonic()
     try:
         while True:
-            samples.append([round(time.monotonic(), 6), *counters(nodes), cores.so_far()])
+            begin = time.monotonic()
+            links = counters(nodes)
+            if time.monotonic() - begin > HELD:  # others had the processor meanwhile: the time would not be the counters'
+                continue
+            samples.append([round(begin, 6), *links, cores.so_far()])
             deadline += PERIOD
             time.sleep(max(0, deadline - time.monotonic()))
     except Ended:

@@ -249,7 +249,9 @@ def test_a_job_leaves_the_rest_of_its_links_to_others(tmp_path):
     """By the interfaces' counters, encrypted, over two lanes, from its first byte to its last."""
     cells.token_in(tmp_path)
     job = bandwidth.Job("lanes", "", (*bandwidth.KV, "--wire", "tls", "--lanes", "2"), net="resnet-50")
-    found = bandwidth.played(job, tmp_path)
-    # A lane or a connection that is not held would use the link's rate, 2.5 times as much. That it is 1 at most is shown on virtual time
-    # (bandwidth_test) and measured by benchmarks.bandwidth: where this machine stalls, the emulated links carry in bursts.
-    assert 0.5 < found["of_bandwidth"] < 1.5
+    # Where this machine stalls, the emulated links carry in bursts. What a job sends beyond its bandwidth is there in every run.
+    for _ in range(3):
+        most = bandwidth.played(job, tmp_path)["of_bandwidth"]
+        if most <= 1:
+            break
+    assert 0.5 < most <= 1
