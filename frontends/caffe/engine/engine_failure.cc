@@ -3,7 +3,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
